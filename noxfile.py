@@ -1,0 +1,208 @@
+"""What can be run on this tree: the gate, its parts, the suite's own tests and the linters.
+
+All sessions share one environment, so that torch is installed once. With `nox --no-venv` it is the
+environment at hand, with the torch that it has, and nothing is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import nox
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+nox.needs_version = ">=2025.11.12"
+nox.options.default_venv_backend = "virtualenv"
+
+ROOT = Path(__file__).parent
+PROJECT = ROOT / "pyproject.toml"
+
+# The exact versions to install; set to nothing, pip picks by the ranges of pyproject.toml alone.
+CONSTRAINTS = os.environ.get("INDEXER_GATE_CONSTRAINTS", "constraints.txt")
+
+# The gate's checks, in two runs: what is timed must not share the machine with another check.
+RESULTS = ("tests/equivalence", "tests/cp")
+SPEED = ("tests/perf",)
+SUITE = ("tests/reference", "tests/gate", "tests/faults", "tests/accelerated")
+
+# With the options for pip: left to their own, the first two may replace the torch that is there.
+PEERS = {"attn-gym": ("--no-deps",), "megatron-core": ("--no-deps",), "transformers": ()}
+
+# Prints the name and version of each package of the Python that runs it.
+LISTING = """
+import importlib.metadata, json
+print(json.dumps([(d.name, d.version) for d in importlib.metadata.distributions() if d.name]))
+"""
+
+# The suite's exit status for it, and pytest's own for bad usage and for no test selected.
+NONE_SELECTED = 5
+NOTHING_CHECKED = {2, 4, NONE_SELECTED}
+
+
+@nox.session(reuse_venv=True, default=False)
+def environment(session: nox.Session) -> None:
+    """Make the environment that all other sessions run in, or look over the one at hand."""
+    global _python, _may_install
+    if session.venv_backend == "none":
+        _python = _python_at_hand()
+        _require_dependencies(_python)
+        return
+    stamp = session.env_dir / "installed-from"
+    if not stamp.exists() or stamp.read_text() != _installed_from():
+        session.install(*_constraint_options(), "--editable", ".[dev]")
+        stamp.write_text(_installed_from())
+    _python, _may_install = str(shutil.which("python", path=session.bin)), True
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def gate(session: nox.Session) -> None:
+    """Hold a backend to the reference: its results, its context parallelism and its speed."""
+    results = _pytest(session, RESULTS)
+    if results in NOTHING_CHECKED:
+        _finish(session, results)
+    _finish(session, results, _pytest(session, SPEED, overrides=["--report-append", "-n0"]))
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def equivalence(session: nox.Session) -> None:
+    """Hold a backend's results to the reference."""
+    _finish(session, _pytest(session, ["tests/equivalence"]))
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def cp(session: nox.Session) -> None:
+    """Hold a backend to the reference under context parallelism."""
+    _finish(session, _pytest(session, ["tests/cp"]))
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def perf(session: nox.Session) -> None:
+    """Measure a backend's time and memory, one check at a time."""
+    _finish(session, _pytest(session, SPEED, overrides=["-n0"]))
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def replay(session: nox.Session) -> None:
+    """Run one saved failing case again."""
+    _finish(session, _run(session, "gate.replay", *session.posargs))
+
+
+@nox.session(venv_backend="none", requires=["environment"])
+def lint(session: nox.Session) -> None:
+    """Check style, formatting and types."""
+    session.run(_python, "-m", "ruff", "check", ".")
+    session.run(_python, "-m", "ruff", "format", "--check", ".")
+    session.run(_python, "-m", "mypy", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=["environment"])
+def tests(session: nox.Session) -> None:
+    """Test the suite itself: reference, instrument, planted faults and accelerated code."""
+    # The workers share the cores: a team of threads for each would only get in the others' way.
+    session.env["OMP_NUM_THREADS"] = "1"
+    _finish(session, _pytest(session, SUITE, defaults=["-n2"]))
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def peers(session: nox.Session) -> None:
+    """Install released implementations, all or those named, to be put through the gate."""
+    for name in session.posargs or PEERS:
+        if name not in PEERS:
+            _refuse(f"peers: got {name}, expected some of {', '.join(PEERS)}")
+        command = ["-m", "pip", "install", *_constraint_options(), *PEERS[name], name]
+        if not _may_install:
+            _refuse(f"--no-venv installs nothing; to do so: {shlex.join([_python, *command])}")
+        session.run(_python, *command)
+
+
+# --------------------------------------------------------------------------------------------------
+
+# What the session `environment` found, for the sessions after it.
+_python = sys.executable
+_may_install = False
+
+
+def _pytest(
+    session: nox.Session,
+    paths: Iterable[str],
+    *,
+    defaults: Iterable[str] = (),
+    overrides: Iterable[str] = (),
+) -> int:
+    """Run pytest on those of the paths that this tree has, and return its exit status."""
+    present = [path for path in paths if (ROOT / path).exists()]
+    if not present:
+        session.warn(f"not in this tree: {', '.join(paths)}")
+        return NONE_SELECTED
+    return _run(session, "pytest", *present, *defaults, *session.posargs, *overrides)
+
+
+def _run(session: nox.Session, module: str, *arguments: str) -> int:
+    """Run a module and return its exit status, which session.run would reduce to yes or no."""
+    command = [_python, "-m", module, *arguments]
+    session.log(shlex.join(command))
+    added = {name: value for name, value in session.env.items() if value is not None}
+    return subprocess.run(command, cwd=ROOT, env=added | os.environ, check=False).returncode
+
+
+def _finish(session: nox.Session, *statuses: int) -> None:
+    """End a session with the suite's exit status: 1 if a run failed, 2 if none checked anything."""
+    if failed := set(statuses) - {0} - NOTHING_CHECKED:
+        session.error(f"exit status {', '.join(map(str, sorted(failed)))}")
+    if 0 not in statuses:
+        raise SystemExit(2)
+
+
+def _refuse(reason: str) -> NoReturn:
+    """Say in one line why nothing can be run, and exit as for bad usage."""
+    print(reason, file=sys.stderr)
+    raise SystemExit(2)
+
+
+def _constraint_options() -> list[str]:
+    """The options by which pip installs the tested versions."""
+    return ["--constraint", CONSTRAINTS] if CONSTRAINTS else []
+
+
+def _installed_from() -> str:
+    """The digest of all that decides what an environment holds."""
+    if CONSTRAINTS and not Path(CONSTRAINTS).is_file():
+        _refuse(f"INDEXER_GATE_CONSTRAINTS: got {CONSTRAINTS}, expected a file or nothing")
+    sources = [PROJECT, *([Path(CONSTRAINTS)] if CONSTRAINTS else [])]
+    return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
+
+
+def _python_at_hand() -> str:
+    """The Python of the active environment, else the one that runs nox."""
+    active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    return (active and shutil.which("python")) or sys.executable
+
+
+def _require_dependencies(python: str) -> None:
+    """Refuse to run where a dependency is missing or too old, and say how to install it."""
+    run = subprocess.run([python, "-c", LISTING], capture_output=True, check=True, text=True)
+    versions: dict[str, str] = {
+        canonicalize_name(name): version for name, version in json.loads(run.stdout)
+    }
+    needed = map(Requirement, nox.project.load_toml(PROJECT)["project"]["dependencies"])
+    lacking = [each for each in needed if not _satisfied(each, versions)]
+    if lacking:
+        names = ", ".join(each.name for each in lacking)
+        command = shlex.join([python, "-m", "pip", "install", *map(str, lacking)])
+        _refuse(f"missing or too old: {names}; to install: {command}")
+
+
+def _satisfied(requirement: Requirement, versions: Mapping[str, str]) -> bool:
+    """Whether a release is installed that the requirement admits; builds of one's own count."""
+    version = versions.get(canonicalize_name(requirement.name))
+    return version is not None and requirement.specifier.contains(version, prereleases=True)

@@ -1,0 +1,1 @@
+"""Checks of the suite itself and the gate that kernels are held to."""
