@@ -1,0 +1,1 @@
+"""Checks of the reference against golden vectors, laws, gradients and real activations."""
