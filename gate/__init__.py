@@ -1,0 +1,1 @@
+"""The instrument: cases, rules, bounds, verdicts, and the pytest plugin that applies them."""

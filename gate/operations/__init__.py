@@ -1,0 +1,13 @@
+"""The table of operations: adding an operation is adding a row.
+
+Everything else in the gate walks this table and knows no operation by name.
+"""
+
+from gate.operations.moving import MOVING
+from gate.operations.operation import Operation, Output, Outputs
+from gate.operations.scoring import SCORING
+from gate.operations.selecting import SELECTING
+
+OPERATIONS: dict[str, Operation] = {row.name: row for row in (*SCORING, *SELECTING, *MOVING)}
+
+__all__ = ["OPERATIONS", "Operation", "Output", "Outputs"]
