@@ -1,0 +1,1 @@
+"""Implementations of the specification that are held to the reference, never the other way."""

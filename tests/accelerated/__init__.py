@@ -1,0 +1,1 @@
+"""Tests of the accelerated implementations themselves, beside the gate that they pass."""
