@@ -23,14 +23,15 @@ LAMBDA = math.sqrt(6.0 * math.log(2.0 * ELEMENTS_PER_RUN / FALSE_ALARMS_PER_RUN)
 class NumberType:
     """A floating-point type as an error analysis sees it.
 
-    `digits` counts significant bits, the leading one included; `smallest_normal` is the
-    magnitude below which a device may flush to zero; `truncates` marks accumulators that
-    chop instead of rounding to nearest (tensor cores), whose errors have a sign.
+    `digits` counts significant bits, the leading one included; `underflow` is the largest
+    absolute error of a result too small for the type: its smallest normal number where devices
+    flush to zero, half its smallest subnormal where they do not; `truncates` marks accumulators
+    that chop instead of rounding to nearest (tensor cores), whose errors have a sign.
     """
 
     name: str
     digits: int
-    smallest_normal: float
+    underflow: float
     truncates: bool = False
 
     @property
@@ -42,12 +43,12 @@ class NumberType:
 NUMBER_TYPES: dict[str, NumberType] = {
     row.name: row
     for row in (
-        NumberType("float64", 53, 2.0**-1022),
+        NumberType("float64", 53, 2.0**-1074),
         NumberType("float32", 24, 2.0**-126),
         NumberType("tensorfloat32", 11, 2.0**-126),
         NumberType("bfloat16", 8, 2.0**-126),
-        NumberType("float16", 11, 2.0**-14),
-        NumberType("float8_e4m3fn", 4, 2.0**-6),
+        NumberType("float16", 11, 2.0**-25),
+        NumberType("float8_e4m3fn", 4, 2.0**-10),
         # Tensor cores align the addends of a step to the largest one and chop what falls off;
         # the Hopper FP8 path keeps about 14 bits of an accumulator while it does so.
         NumberType("float32_tensor_core", 24, 2.0**-126, truncates=True),
@@ -76,6 +77,8 @@ class Arithmetic:
     @classmethod
     def declared(cls, declaration: Mapping[str, str]) -> Arithmetic:
         """Read one operation's entry of a backend's `arithmetic`; what is undeclared is float32."""
+        if not isinstance(declaration, Mapping):
+            raise ValueError(f"arithmetic: got {declaration!r}, expected a dict of three types")
         unknown = set(declaration) - {"operand", "accumulator", "intermediate"}
         if unknown:
             raise ValueError(

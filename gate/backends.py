@@ -115,14 +115,18 @@ def wrap(target: Any, spec: str) -> Backend:
     """Read the declarations of `target`, any object with some of the contract's callables."""
     declarations = getattr(target, "arithmetic", {})
     devices = getattr(target, "devices", None)
+    claims = getattr(target, "guarantees", ())
     if not isinstance(declarations, Mapping):
         raise BackendError(f"--backend {spec}: arithmetic: got {declarations!r}, expected a dict")
+    for what, words in (("devices", devices), ("guarantees", claims)):
+        if isinstance(words, str):
+            raise BackendError(f"--backend {spec}: {what}: got {words!r}, expected several in one")
     backend = Backend(
         spec=spec,
         name=str(getattr(target, "name", spec)),
         target=target,
         devices=None if devices is None else tuple(devices),
-        guarantees=Guarantees.read(getattr(target, "guarantees", ())),
+        guarantees=Guarantees.read(claims),
         declarations=declarations,
     )
     for operation in declarations:
@@ -153,7 +157,7 @@ def _import_module(module: str, spec: str) -> Any:
         raise BackendError(
             f"--backend {spec}: cannot import {module}: {error} (registered names: {known})"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BackendError(
             f"--backend {spec}: importing {module} raised {type(error).__name__}: {error}"
         ) from error
@@ -174,7 +178,7 @@ def _import_file(path: Path) -> Any:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BackendError(
             f"--backend {path}: running it raised {type(error).__name__}: {error}"
         ) from error

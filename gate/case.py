@@ -34,6 +34,10 @@ AXES: dict[str, str] = {
     "sink": "A",
     "kv": "BCE",
     "v": "BCAV",
+    "output": "BSA",
+    "upstream": "BSA",
+    # All ranks' shares (G); R is cut in halves, S are rows that have nothing to do with each other.
+    "x": "GSRN",
 }
 
 
@@ -72,9 +76,15 @@ class Case:
             "S", lambda array, axis: _sliced(array, axis, rows), f"rows {_text(rows)}"
         )
 
-    def rows_reversed(self) -> Case:
-        """Return the case with the query rows in reverse order: same shapes, other data."""
-        return self._along("S", lambda array, axis: np.flip(array, axis), "rows reversed")
+    def other_data(self) -> Case:
+        """Return a call of equal shapes with other data: rows in reverse order, keys as well."""
+        flipped = {}
+        for name, array in self.tensors.items():
+            axis = next((AXES[name].index(letter) for letter in "SC" if letter in AXES[name]), None)
+            if axis is not None:
+                flipped[name] = np.ascontiguousarray(np.flip(array, axis))
+        what = f"{self.name}, rows and keys reversed"
+        return replace(self, arguments={**self.arguments, **flipped}, name=what)
 
     def first_item(self) -> Case:
         """Return the case of the first batch item alone."""

@@ -16,9 +16,11 @@ from gate.backends import Backend
 from gate.calls import LAYOUTS, Call, call
 from gate.case import Case
 from gate.operations import Operation, Outputs
+from gate.ranked_calls import call_on_ranks
 from gate.rules import Finding, Judgement, judge_bitwise, order_findings
 from gate.rules.bitwise import TOLERANCE
 from gate.rules.selection import score_order_findings
+from gate.threads import several_threads
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,16 @@ class Subject:
     operation: Operation
     device: str
 
-    def call(self, case: Case, layout: str = "contiguous") -> Call:
-        """Call the operation; raise Broken where the call itself is at fault."""
-        made = call(self.backend, self.operation, case, self.device, layout=layout)
+    def call(self, case: Case, layout: str = "contiguous", inside: Call | None = None) -> Call:
+        """Call the operation; raise Broken where the call itself is at fault.
+
+        `inside` is an earlier call whose input tensors are used again, see `gate.calls.call`.
+        """
+        arguments = self.backend, self.operation, case, self.device
+        if self.operation.across_ranks:
+            made = call_on_ranks(*arguments, layout=layout)
+        else:
+            made = call(*arguments, layout=layout, inside=inside)
         if made.findings:
             rule = self.operation.rule
             raise Broken(case, Judgement(rule, "exact", tuple(made.findings)), made.outputs)
@@ -73,12 +82,13 @@ def values(subject: Subject, case: Case) -> Judgement:
 
 def no_state(subject: Subject, case: Case) -> Judgement:
     """Calls of equal shape with other data, and of other shapes, leave each other alone."""
-    sequence = [case, case.rows_reversed(), *_smaller(case), case]
+    # The second call finds its inputs at the addresses of the first, and other data there.
+    sequence = [case, case.other_data(), *_smaller(case), case]
     judgements: list[Judgement] = []
     made: list[Call] = []
     for number, each in enumerate(sequence):
         try:
-            made.append(subject.call(each))
+            made.append(subject.call(each, inside=made[0] if number == 1 else None))
             judgements.append(subject.judge(each, made[-1].outputs))
         except Broken as broken:
             if number == 0:
@@ -94,19 +104,21 @@ def no_state(subject: Subject, case: Case) -> Judgement:
 def any_layout(subject: Subject, case: Case) -> Judgement:
     """Inputs at an offset, with gaps between rows or with transposed memory give right results."""
     judgements = []
-    for layout in LAYOUTS[1:]:
+    for layout in LAYOUTS:
         try:
             judgements.append(subject.judge(case, subject.call(case, layout).outputs))
         except Broken as broken:
+            if layout == "contiguous":
+                raise
             raise _because(broken, "layout", f"with {layout} inputs:") from None
     return max(judgements, key=lambda judgement: judgement.closeness)
 
 
 def deterministic(subject: Subject, case: Case) -> Judgement:
     """Equal calls return equal bytes, as claimed."""
-    first = subject.call(case).outputs
-    for _ in range(3):
-        again = subject.call(case).outputs
+    with several_threads():
+        first, *others = (subject.call(case).outputs for _ in range(4))
+    for again in others:
         _same_bits(subject, case, again, first, "nondeterministic", "differs between equal calls")
     return Judgement("bitwise", TOLERANCE)
 
@@ -159,7 +171,7 @@ def claimed_ties(subject: Subject, case: Case) -> Judgement:
             f"{name}{list(row)} selects {sorted(set(ids[row].tolist()))}, with the lowest ids "
             f"among equal scores it is {sorted(set(expected[row].tolist()))}"
         )
-        found = Finding("ties", message, name, (*row, 0), bad=bad)
+        found = Finding("ties", message, name, (*row, 0), float(ids[(*row, 0)]), bad=bad)
         raise Broken(case, replace(judgement, findings=(found,)), outputs)
     return judgement
 

@@ -79,8 +79,8 @@ def outlier_channels(rng: np.random.Generator, sizes: Sizes) -> Draw:
 
 def plateaus(rng: np.random.Generator, sizes: Sizes) -> Draw:
     """Small multiples of 1/4: every sum is exact in any order, ties and exact zeros abound."""
-    q = rng.integers(-2, 3, sizes.q) * 0.5
-    k = rng.integers(-2, 3, sizes.k) * 0.5
+    q = 0.5 * rng.integers(-2, 3, sizes.q).astype(np.float64)
+    k = 0.5 * rng.integers(-2, 3, sizes.k).astype(np.float64)
     k[:, rng.random(sizes.columns) < 0.25] = 0.0
     w = np.array([-0.5, 0.25, 0.5, 1.0])[rng.choice(4, sizes.w, p=[0.2, 0.2, 0.3, 0.3])]
     return q, k, w

@@ -24,13 +24,19 @@ from gate.backends import Backend, BackendError, load
 from gate.calls import POISON_ENVIRONMENT
 from gate.check import Check, Failed, Skipped, checks_of, drawn_checks, unfinished
 from gate.profiles import PROFILES, Profile
+from gate.record import Record
 from gate.scenes import scenes_of
+from gate.tensors import require_device
+from gate.threads import share_cores
 from gate.verdicts import Verdict, append, as_record
 
 GATE_PARTS = ("tests/equivalence", "tests/cp", "tests/perf")
 MEASURED_NOTHING = 2
+# Workers that may die one after the other, no check ended between them, before the run is given up.
+FUTILE_RESTARTS = 2
 
 _check_key = pytest.StashKey[Check]()
+_record_key = pytest.StashKey[Record]()
 _gate_key = pytest.StashKey["Gate"]()
 
 
@@ -68,6 +74,7 @@ class Gate:
         option = config.getoption
         self.profile: Profile = PROFILES[option("--profile")]
         self.device: str = option("--device")
+        require_device(self.device)
         self.seed: int = option("--seed")
         self.report_dir = Path(option("--report-dir")).resolve()
         self.timeout: float = option("--check-timeout") or self.profile.timeout
@@ -78,7 +85,12 @@ class Gate:
     def write(self, record: dict[str, Any]) -> None:
         """Write one verdict and count it."""
         append(self.report_dir, record)
-        self.outcomes[record["verdict"]] = self.outcomes.get(record["verdict"], 0) + 1
+        self.count(record["verdict"])
+
+    def count(self, outcome: str) -> None:
+        """Count a verdict, or the outcome of a test that leaves none (a benchmark)."""
+        kind = {"passed": "pass", "failed": "fail", "skipped": "skip"}.get(outcome, outcome)
+        self.outcomes[kind] = self.outcomes.get(kind, 0) + 1
 
     @property
     def exit_status(self) -> int:
@@ -99,6 +111,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     if getattr(config.option, "numprocesses", 0) is None:
         config.option.numprocesses = _worker_count(config)
+        if config.option.dist == "no":
+            config.option.dist = "loadgroup"  # what needs ranks shares one worker and its ranks
     if getattr(config.option, "maxworkerrestart", 0) is None:
         config.option.maxworkerrestart = str(10**6)
     for name, value in POISON_ENVIRONMENT.items():
@@ -116,14 +130,15 @@ def _worker_count(config: pytest.Config) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Load the backends; bad usage ends the run with status 2 before anything is tried."""
     config.addinivalue_line("markers", "law(name): the law that a test of the gate tries")
+    config.addinivalue_line("markers", "ranks: runs processes of its own as ranks")
     if not _is_gate_run(config):
         return
     try:
         gate = config.stash[_gate_key] = Gate(config)
-    except BackendError as error:
+    except (BackendError, ValueError) as error:
         pytest.exit(str(error), returncode=MEASURED_NOTHING)
     if _is_worker(config):
-        report.limit_threads()
+        share_cores()
         return
     if not config.getoption("--report-append"):
         report.clear(gate.report_dir)
@@ -155,10 +170,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrise a test of the gate over everything its law applies to."""
+    """Parametrise a test of the gate over everything its law applies to, or over the backends."""
+    gate = metafunc.config.stash.get(_gate_key, None)
+    if "record" in metafunc.fixturenames:
+        backends = [] if gate is None else gate.backends
+        metafunc.parametrize("record", backends, ids=[b.spec for b in backends], indirect=True)
     if "check" not in metafunc.fixturenames:
         return
-    gate = metafunc.config.stash.get(_gate_key, None)
     mark = metafunc.definition.get_closest_marker("law")
     if mark is None:
         raise pytest.UsageError(f"{metafunc.definition.nodeid} takes a check but names no law")
@@ -187,27 +205,52 @@ def check(request: pytest.FixtureRequest) -> Check:
     return made
 
 
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Record:
+    """The record of this test on one backend; its verdicts go into the report when it ends."""
+    gate = request.config.stash[_gate_key]
+    backend: Backend = request.param
+    if not backend.runs_on(gate.device):
+        pytest.skip(f"{backend.name} does not run on {gate.device}")
+    made = Record(backend, gate.device, gate.seed, gate.profile, gate.report_dir)
+    request.node.stash[_record_key] = made
+    return made
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give every check its time limit."""
+    """Give every check its time limit, and those that need ranks one worker."""
     gate = config.stash.get(_gate_key, None)
     for item in items:
-        if gate is not None and item.get_closest_marker("law"):
+        if gate is not None and _is_check(item):
             item.add_marker(pytest.mark.timeout(gate.timeout, method="signal"))
+        if item.get_closest_marker("ranks") or _is_across_ranks(item):
+            item.add_marker(pytest.mark.xdist_group("ranks"))
+
+
+def _is_check(item: pytest.Item) -> bool:
+    taken = getattr(item, "fixturenames", ())
+    return item.get_closest_marker("law") is not None or "record" in taken
+
+
+def _is_across_ranks(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    check = call.params.get("check") if call is not None else None
+    return isinstance(check, Check) and check.operation.across_ranks
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Turn the outcome of a check into pytest's; end the process if no signal can stop it."""
     gate = item.config.stash.get(_gate_key, None)
-    if gate is None or not item.get_closest_marker("law"):
+    if gate is None or not _is_check(item):
         return (yield)
     with _hard_limit(gate.timeout + 5.0):
         try:
             return (yield)
         except Skipped as reason:
-            pytest.skip(str(reason))
+            raise pytest.skip.Exception(str(reason)) from None
         except Failed as failed:
-            pytest.fail(str(failed), pytrace=False)
+            raise pytest.fail.Exception(str(failed), pytrace=False) from None
 
 
 @contextlib.contextmanager
@@ -232,21 +275,42 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Attach the verdict to the test's report, which travels to the controlling process."""
     made = yield
-    check = item.stash.get(_check_key, None)
-    if check is None or made.when != "call":
+    check, record = item.stash.get(_check_key, None), item.stash.get(_record_key, None)
+    if made.when != "call" or (check is None and record is None):
         return made
-    verdict = check.verdict or _without_verdict(check, call)
-    made.gate_verdict = as_record(verdict)  # type: ignore[attr-defined]
+    verdicts = list(record.verdicts) if record is not None else []
+    if check is not None:
+        verdicts.append(check.verdict or unfinished(check.identity, check.device, *_why(call)))
+    elif not made.skipped and made.failed and all(v.verdict != "fail" for v in verdicts):
+        gate = item.config.stash[_gate_key]
+        verdicts.append(_unfinished_record(item.nodeid, gate, *_why(call)))
+    made.gate_verdicts = [as_record(verdict) for verdict in verdicts]  # type: ignore[attr-defined]
     return made
 
 
-def _without_verdict(check: Check, call: pytest.CallInfo[None]) -> Verdict:
-    """Return the verdict of a check that ended before it reached one of its own."""
+def _why(call: pytest.CallInfo[None]) -> tuple[str, str]:
+    """Return reason and message for a test that ended before it reached a verdict of its own."""
     error = call.excinfo.value if call.excinfo else None
-    timed_out = isinstance(error, pytest.fail.Exception) and "Timeout" in str(error)
-    reason = "timeout" if timed_out else "exception"
-    what = "did not end in time" if timed_out else f"raised {type(error).__name__}: {error}"
-    return unfinished(check.identity, check.device, reason, what)
+    if isinstance(error, pytest.fail.Exception) and "Timeout" in str(error):
+        return "timeout", "did not end in time"
+    return "exception", f"raised {type(error).__name__}: {error}"
+
+
+def _unfinished_record(nodeid: str, gate: Gate, reason: str, message: str) -> Verdict:
+    """Return the verdict of a test with a record that left none itself."""
+    test, _, parameters = nodeid.partition("::")[2].partition("[")
+    return Verdict(
+        operation="context_parallel",
+        case=parameters.partition("]")[0],
+        backend=next((spec for spec in gate.specs if spec in parameters), gate.specs[0]),
+        device=gate.device,
+        law=test.removeprefix("test_").replace("_", " "),
+        rule="bitwise",
+        verdict="fail",
+        reason=reason,
+        message=message,
+        seed=gate.seed,
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -264,6 +328,7 @@ class Reporter:
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
         self.began: dict[str, float] = {}
+        self.futile_restarts = 0
         report.write_environment(gate.report_dir, gate.backends, gate.device, gate.profile)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -272,14 +337,18 @@ class Reporter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the verdict that a test brings along."""
-        record = getattr(report, "gate_verdict", None)
-        if record is not None:
+        self.futile_restarts = 0
+        records = getattr(report, "gate_verdicts", None)
+        for record in records or ():
             self.gate.write(record)
+        if records is None and report.when == "call":
+            self.gate.count(report.outcome)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         """Give a check whose process died its verdict."""
-        identity = crashitem.partition("[")[2].removesuffix("]")
+        # The scheduler adds the group of tests to the name of one that is in a group.
+        identity = crashitem.partition("[")[2].rpartition("]")[0]
         elapsed = time.monotonic() - self.began.get(crashitem, time.monotonic())
         hung = elapsed >= self.gate.timeout
         message = (
@@ -288,16 +357,32 @@ class Reporter:
             else f"the process died {elapsed:.1f} s into the check (segmentation fault or exit)"
         )
         reason = "timeout" if hung else "crash"
-        verdict = unfinished(identity, self.gate.device, reason, message)
-        report.gate_verdict = as_record(verdict)  # type: ignore[attr-defined]
+        verdict = (
+            unfinished(identity, self.gate.device, reason, message)
+            if " | " in identity
+            else _unfinished_record(crashitem, self.gate, reason, message)
+        )
+        report.gate_verdicts = [as_record(verdict)]  # type: ignore[attr-defined]
         report.longrepr = f"{identity}: {reason}: {message}"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object, error: object | None) -> None:
+        """Give up where workers die before a check of theirs ends: the next one would die too."""
+        self.futile_restarts += error is not None
+        if self.futile_restarts > FUTILE_RESTARTS:
+            pytest.exit(
+                f"{self.futile_restarts} worker processes died in a row, with no check ended "
+                "between them: does importing a backend end the process?",
+                returncode=self.gate.exit_status or MEASURED_NOTHING,
+            )
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End with the status of contract.md; what pytest itself found wrong stays what it is."""
-        ended_early = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        status = self.gate.exit_status
-        session.exitstatus = max(status, exitstatus) if ended_early else status
+        if session.testsfailed:  # tests that leave no verdict and files that cannot be read, too
+            session.exitstatus = 1
+        elif exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = self.gate.exit_status
         report.write_summary(self.gate.report_dir)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -11,7 +11,7 @@ import os
 import platform
 import shutil
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
@@ -43,12 +43,6 @@ def clear(directory: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def limit_threads() -> None:
-    """Share the cores among the workers, two threads at least: one thread would hide races."""
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    torch.set_num_threads(max(2, (os.cpu_count() or 2) // workers))
-
-
 def header(backends: Iterable[Backend], device: str, profile: str) -> list[str]:
     """Return the lines that tell what is under test."""
     lines = [f"gate: profile {profile}, device {device}, lambda {LAMBDA:.1f}"]
@@ -63,6 +57,8 @@ def write_environment(
 ) -> None:
     """Write `environment.json`: versions, devices, threads and what each backend declares."""
     directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "environment.json"
+    earlier = json.loads(path.read_text(encoding="utf-8"))["backends"] if path.exists() else {}
     kind = device.split(":")[0]
     module = getattr(torch, kind, None)
     name = (
@@ -80,7 +76,8 @@ def write_environment(
         "profile": profile.name,
         "lambda": LAMBDA,
         "poisoned_allocator": os.environ.get("MALLOC_PERTURB_", ""),
-        "backends": {
+        "backends": earlier
+        | {
             backend.spec: {
                 "name": backend.name,
                 "arithmetic": {key: dict(types) for key, types in backend.declarations.items()},
@@ -90,7 +87,6 @@ def write_environment(
         },
         "packages": {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]},
     }
-    path = directory / "environment.json"
     path.write_text(json.dumps(environment, indent=1, sort_keys=True), encoding="utf-8")
 
 
@@ -174,7 +170,7 @@ def overall(verdicts: list[Verdict]) -> str:
 
 
 def write_summary(directory: Path) -> None:
-    """Write `summary.md`: verdict, table, each failure with its diagnosis and replay command."""
+    """Write `summary.md`: verdict, table, failures with diagnosis and replay, reasons of skips."""
     verdicts = list(read(directory))
     lines = [f"# {overall(verdicts)}", "", f"| {' | '.join(COLUMNS)} |"]
     lines.append("|" + "---|" * len(COLUMNS))
@@ -183,6 +179,9 @@ def write_summary(directory: Path) -> None:
         if verdict.verdict == "fail":
             title = f"{verdict.backend}: {verdict.operation}, {verdict.reason}"
             lines += ["", f"## {title}", "", "```", verdict.message, "```"]
+    skips = Counter((v.backend, v.operation, v.message) for v in verdicts if v.verdict == "skip")
+    lines += ["", "## Skipped", ""] if skips else []
+    lines += [f"- {backend}: {name}, {n} x: {why}" for (backend, name, why), n in skips.items()]
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "summary.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

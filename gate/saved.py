@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from gate.case import Case
 from gate.diagnosis import Evidence
-from gate.laws import Broken
+from gate.laws import LAWS, Broken
+from gate.operations import OPERATIONS
 
 # NumPy stores these as raw bytes that do not load back: they are kept as their bit patterns.
 _PATTERNS: dict[str, tuple[Any, Any]] = {
@@ -73,19 +75,22 @@ def save_failure(
 def load_failure(path: Path) -> Saved:
     """Read a file that `save_failure` wrote; ValueError says what is wrong with another one."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             about = json.loads(str(stored["about"]))
             tensors = dict(_restored(name, stored[name]) for name in stored if name[:3] == "in_")
-    except (OSError, KeyError, ValueError) as error:
+        case = Case(
+            about["operation"],
+            about["case"],
+            {**tensors, **about["scalars"]},
+            about["seed"],
+            about["exact_ties"],
+        )
+        saved = Saved(case, about["backend"], about["law"])
+    except (OSError, EOFError, KeyError, TypeError, ValueError, BadZipFile) as error:
         raise ValueError(f"{path}: not a saved case: {error}") from error
-    case = Case(
-        about["operation"],
-        about["case"],
-        {**tensors, **about["scalars"]},
-        about["seed"],
-        about["exact_ties"],
-    )
-    return Saved(case, about["backend"], about["law"])
+    if case.operation not in OPERATIONS or saved.law not in LAWS:
+        raise ValueError(f"{path}: got {saved.law!r} of {case.operation!r}, which nobody can try")
+    return saved
 
 
 def _stored(name: str, array: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -101,6 +101,16 @@ class Draw:
         """Return a generator that depends on scene, seed and purpose alone."""
         return _generator(self.scene.name, self.seed, purpose)
 
+    def choice(self, purpose: str, options: int) -> int:
+        """Return a number below `options` that walks through all of them as the seed grows."""
+        start = int(_generator(self.scene.name, 0, f"choice {purpose}").integers(options))
+        return (start + self.seed) % options
+
+    @property
+    def captured_attention(self) -> tuple[NDArray[Any], NDArray[Any], float] | None:
+        """Queries, per-head keys and scale of the captured layer's own attention, if stored."""
+        return _captured_attention(self.scene) if self.scene.captured else None
+
     @functools.cached_property
     def scores(self) -> NDArray[np.float32]:
         """The reference's scores rounded to fp32 [B,S,C], -inf outside the ranges."""
@@ -150,6 +160,16 @@ def _captured(scene: Scene) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         return q.copy(), k.copy(), stored["index_w"][:, rows].copy()
 
 
+def _captured_attention(scene: Scene) -> tuple[NDArray[Any], NDArray[Any], float] | None:
+    with np.load(DATA / "activations" / f"{scene.numbers}.npz", allow_pickle=False) as stored:
+        if "attn_q" not in stored:
+            return None
+        rows = slice(scene.offset, scene.offset + scene.row_count)
+        q = stored["attn_q"].view(ml_dtypes.bfloat16)[:, rows]
+        k = stored["attn_k"].view(ml_dtypes.bfloat16)
+        return q.copy(), k.copy(), float(stored["softmax_scale"])
+
+
 def _generator(name: str, seed: int, purpose: str) -> np.random.Generator:
     # Names as code points: Python's own hash of a string changes from run to run.
     return np.random.default_rng([seed, *map(ord, name), 0, *map(ord, purpose)])
@@ -161,7 +181,7 @@ SCENES: tuple[Scene, ...] = (
     Scene("three odd documents", ((37, 5, 29), (1, 53, 17)), 4, 32, 9, profile="smoke"),
     Scene(
         "five documents, ratio 4, row offset 33, bf16",
-        ((23, 3, 41, 6, 58), (64, 2, 1, 33, 31)),
+        ((23, 3, 21, 6, 38), (44, 2, 1, 23, 21)),
         8,
         64,
         6,
@@ -203,13 +223,13 @@ SCENES: tuple[Scene, ...] = (
         profile="smoke",
     ),
     Scene(
-        "captured, trained layer 4, rows 180 to 340",
+        "captured, trained layer 4, rows 200 to 290",
         _CAPTURED_DOCUMENTS,
         8,
         32,
         64,
-        rows=160,
-        offset=180,
+        rows=90,
+        offset=200,
         numbers="minilm_layer4",
         dtype="bfloat16",
         profile="smoke",

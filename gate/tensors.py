@@ -28,6 +28,17 @@ DTYPE_NAMES = {
 }
 
 
+def require_device(device: str) -> None:
+    """Raise ValueError, with torch's own reason, unless tensors can be put on `device` and read."""
+    try:
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device: got {device!r}, expected one that torch can use: {reason}"
+        ) from None
+
+
 def to_tensor(array: NDArray[Any], device: str = "cpu") -> torch.Tensor:
     """Return a fresh contiguous tensor on `device` with the very bits of `array`."""
     array = np.array(array, copy=True, order="C")

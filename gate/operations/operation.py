@@ -31,12 +31,18 @@ class Output:
         return str(arguments[self.dtype[1:]].dtype) if self.dtype[0] == "=" else self.dtype
 
 
+def _plainly(function: Callable[..., Any], **arguments: Any) -> Any:
+    """Call the function: what almost every operation is driven by."""
+    return function(**arguments)
+
+
 @dataclass(frozen=True)
 class Operation:
     """One row: how to make a case from a draw, and how to judge what a backend returns.
 
     `selectable` gives the scores that a choice is judged by; `ascending` says that the order of
-    the ids is contractual.
+    the ids is contractual; `drive` calls the backend's function where one call is not all of it
+    (a backward pass); `across_ranks` says that several processes make a call together.
     """
 
     name: str
@@ -48,6 +54,8 @@ class Operation:
     judge: Callable[[Case, Outputs, Arithmetic], Judgement]
     selectable: Callable[[Case, Outputs, Arithmetic], Selectable] | None = None
     ascending: bool = False
+    drive: Callable[..., Any] = _plainly
+    across_ranks: bool = False
 
     def case(self, scene: Scene, seed: int) -> Case:
         """Return the case that `scene` at `seed` makes for this operation."""

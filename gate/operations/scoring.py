@@ -10,11 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import reference
-from gate.arithmetic import NUMBER_TYPES, Arithmetic
-from gate.case import Case
-from gate.expected import with_error
-from gate.operations.operation import Arguments, Operation, Output, Outputs
-from gate.rules import Bounded, Judgement, judge_bounded
+from gate.operations.numeric import bounded_outputs
+from gate.operations.operation import Arguments, Operation, Output
 from gate.scenes import Draw
 
 
@@ -46,19 +43,6 @@ def _quantised(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float32]]:
     return (wide / scale[..., None]).astype(ml_dtypes.float8_e4m3fn), scale
 
 
-def _bounded_scores(function: Callable[..., Any]) -> Callable[..., Judgement]:
-    def judge(case: Case, outputs: Outputs, arithmetic: Arithmetic) -> Judgement:
-        expected = Bounded.of(
-            with_error(function, case.arguments, arithmetic), NUMBER_TYPES["float32"]
-        )
-        ranges = case.arguments["ranges"]
-        return judge_bounded(
-            outputs["scores"], expected, arithmetic, output="scores", ranges=ranges
-        )
-
-    return judge
-
-
 def _scores_shape(arguments: Arguments) -> tuple[int, ...]:
     keys = arguments["k" if "k" in arguments else "k8"]
     return (*arguments["ranges"].shape[:2], keys.shape[1])
@@ -75,7 +59,7 @@ def _scoring_row(function: Callable[..., Any], arguments: Callable[[Draw], Argum
         (_SCORES,),
         function,
         arguments,
-        _bounded_scores(function),
+        bounded_outputs(function, (_SCORES,)),
     )
 
 

@@ -58,10 +58,9 @@ def judge_bounded(
     with np.errstate(invalid="ignore"):
         error = np.where(same, 0.0, np.abs(number - expected.value))
     bad = np.where(finite, ~(error <= expected.allowance), ~same)
-    used = np.where(
-        finite & (error > 0), error / np.maximum(expected.allowance, np.finfo(float).tiny), 0.0
-    )
-    closeness = float(np.max(used[~bad], initial=0.0))
+    # Of passing elements only: what is junk divided by a bound of zero may overflow.
+    used = finite & ~bad & (error > 0)
+    closeness = float(np.max(error[used] / expected.allowance[used], initial=0.0))
     if not bad.any():
         return Judgement(RULE, tolerance(arithmetic), (), closeness)
 

@@ -1,10 +1,10 @@
 """The selection rule (spec section 4): indices have no tolerance, scores have.
 
-A kernel scores column j within e_j of the reference's s_j.  Whatever the errors are, its K-th best
-score lies between the K-th largest s - e and the K-th largest s + e.  A column surely above that
-interval must be selected, one surely below it must not; in between either is right.  Where all
-bounds of a row are equal, these are the spec's thresholds t - e and t + e; where they differ, a
-threshold at t alone would reject a correct kernel that lifted a badly conditioned column.
+A kernel scores column j within e_j of the reference's s_j and selects the K best of what it scored.
+A selection is right if some errors within the bounds lead to it, and they do unless a column that
+was left out surely beats one that was chosen: s_j - e_j > s_i + e_i.  Where all bounds of a row are
+equal, no column beyond the spec's thresholds passes that; where they differ, those thresholds would
+reject a correct kernel that lifted a badly conditioned column.
 """
 
 from __future__ import annotations
@@ -141,13 +141,15 @@ def _choice_findings(ids: Ids, selectable: Selectable, output: str) -> list[Find
 def _wrong_choices(
     chosen: NDArray[np.bool_], selectable: Selectable, bound: Floats
 ) -> NDArray[np.bool_]:
+    """Mark the columns on the wrong side of the K-th best score that explain the wrong choice."""
     scores = selectable.scores
-    candidate = scores > -np.inf
-    high = np.where(candidate, scores + bound, -np.inf)
-    low = np.where(candidate, scores - bound, -np.inf)
-    must_be_in = low > _kth_largest(high, selectable.topk)[..., None]
-    must_be_out = high < _kth_largest(low, selectable.topk)[..., None]
-    return (must_be_in & ~chosen) | (must_be_out & candidate & chosen)
+    left_out = ~chosen & (scores > -np.inf)
+    weakest = np.min(scores + bound, axis=-1, keepdims=True, initial=np.inf, where=chosen)
+    strongest = np.max(scores - bound, axis=-1, keepdims=True, initial=-np.inf, where=left_out)
+    threshold = _kth_largest(scores, selectable.topk)[..., None]
+    surplus = chosen & (scores + bound < strongest) & (scores <= threshold)
+    missing = left_out & (scores - bound > weakest) & (scores >= threshold)
+    return np.asarray(surplus | missing)
 
 
 def _kth_largest(scores: Floats, k: int) -> Floats:
@@ -173,8 +175,8 @@ def order_findings(ids: Ids, output: str) -> list[Finding]:
 
 def score_order_findings(ids: Ids, selectable: Selectable, output: str) -> list[Finding]:
     """Find slots whose score surely exceeds that of the slot before, or that follow a -1."""
-    place = np.where(ids < 0, 0, ids)
-    filled = ids >= 0
+    filled = (ids >= 0) & (ids < selectable.scores.shape[-1])
+    place = np.where(filled, ids, 0)
     score = np.where(filled, np.take_along_axis(selectable.scores, place, axis=-1), -np.inf)
     error = np.where(filled, np.take_along_axis(selectable.allowance, place, axis=-1), 0.0)
     bad = np.zeros(ids.shape, dtype=bool)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gate.arithmetic import Arithmetic, NumberType
-from gate.uncertain.array import FUNCTIONS, UFUNCS, Floats, Uncertain
-from gate.uncertain.elementwise import merged
+from gate.uncertain.array import FUNCTIONS, UFUNCS, Floats, Uncertain, grain
 
 
 def _sum_errors(terms: Floats, kind: NumberType) -> tuple[Floats, Floats, Floats]:
@@ -34,6 +34,14 @@ def _sum_errors(terms: Floats, kind: NumberType) -> tuple[Floats, Floats, Floats
     return worst, u * u * energy / 12.0, 0.5 * u * np.sqrt(n * energy)
 
 
+def _exact_sum(size: Floats, unit: float, kind: NumberType) -> NDArray[np.bool_]:
+    """True where every partial sum, in any order, is a multiple of `unit` that `kind` holds.
+
+    `size` is the sum of the absolute values of the terms, all of them multiples of `unit`.
+    """
+    return np.asarray(size <= unit * 2.0**kind.digits)
+
+
 # Products are formed a few rows at a time, so that they stay in cache.
 _CACHED_ELEMENTS = 1 << 17
 
@@ -42,8 +50,8 @@ def _matmul(a: Uncertain, b: Uncertain) -> Uncertain:
     """A dot product of length n an element: n rounded products, n - 1 rounded sums, one store."""
     if a.ndim > 2 or b.ndim > 2:
         raise TypeError(f"matmul: got {a.ndim} and {b.ndim} dimensions, expected at most 2")
-    left = a if a.ndim == 2 else a[None, :]
-    right = b if b.ndim == 2 else b[:, None]
+    left = a.alone() if a.ndim == 2 else a.alone().as_row()
+    right = (b if b.ndim == 2 else b[:, None]).separated()
     (rows, n), columns = left.shape, right.shape[1]
     kind = a.arithmetic.accumulator
     value = left.value @ right.value
@@ -60,7 +68,9 @@ def _matmul(a: Uncertain, b: Uncertain) -> Uncertain:
         variance[block] = summed[1] + u * u * squares / 3.0
         bias[block] = summed[2]
     size_left, size_right = np.abs(left.value), np.abs(right.value)
-    worst += n * kind.smallest_normal * (size_left.max(initial=0.0) > 0)
+    underflow = n * kind.underflow * (size_left.max(initial=0.0) > 0)
+    worst += underflow
+    variance += underflow * underflow / 3.0
     if np.any(left.worst) or np.any(right.worst):
         inherited = size_left @ right.worst + left.worst @ (size_right + right.worst)
         gamma = n * kind.roundoff / max(1 - n * kind.roundoff, kind.roundoff)
@@ -68,8 +78,13 @@ def _matmul(a: Uncertain, b: Uncertain) -> Uncertain:
         variance += left.value**2 @ right.variance + left.variance @ (right.value**2)
         variance += left.variance @ right.variance
         bias += size_left @ right.bias + left.bias @ (size_right + right.bias)
-    shared = merged(left, right, lambda c: c @ right.value, lambda c: left.value @ c)
-    result = Uncertain(value, worst, variance, bias, a.arithmetic, shared)
+    # The contraction runs over the axis that a shared error is shared along: it stays one variable.
+    for coefficients in left.shared.values():
+        variance += (coefficients @ right.value) ** 2
+    result = Uncertain(value, worst, variance, bias, a.arithmetic)
+    if left.certain.all() and right.certain.all():
+        unit = grain(left.value) * grain(right.value)
+        result = result.sure(_exact_sum(size_left @ size_right, unit, kind))
     if a.ndim == 1 or b.ndim == 1:
         shape = value.shape[0 if a.ndim == 2 else 1 :][: 1 if a.ndim + b.ndim == 3 else 0]
         result = result.reshape(shape)
@@ -87,18 +102,28 @@ def _sum(x: Uncertain, axis: int | None = None) -> Uncertain:
     terms = np.moveaxis(x.value, axis, -1)
     worst, variance, bias = _sum_errors(terms, x.arithmetic.accumulator)
     growth = 1 + terms.shape[-1] * x.arithmetic.accumulator.roundoff
-    return Uncertain(
+    along = axis in (-1, x.ndim - 1)
+    x = x.alone() if along else x.separated()
+    result = Uncertain(
         terms.sum(axis=-1),
         worst + growth * x.worst.sum(axis=axis),
         variance + x.variance.sum(axis=axis),
         bias + x.bias.sum(axis=axis),
         x.arithmetic,
-        {symbol: c.sum(axis=axis) for symbol, c in x.shared.items()},
+        own={symbol: c.sum(axis=axis) for symbol, c in x.shared.items()},
     )
+    if x.certain.all():
+        size = np.abs(terms).sum(axis=-1)
+        result = result.sure(_exact_sum(size, grain(terms), x.arithmetic.accumulator))
+    return result
 
 
 def _max(x: Uncertain, axis: int | None = None) -> Uncertain:
-    """The largest element: any that can be the largest lends its error."""
+    """The largest element: any that can be the largest lends its error.
+
+    That error is a variable of its own, so that a softmax, which takes the largest away before and
+    adds it back after, is found not to depend on it.
+    """
     value = np.max(x.value, axis=axis, keepdims=True)
     lowest = np.max(x.value - x.worst, axis=axis, keepdims=True)
     contends = x.value + x.worst >= lowest
@@ -112,7 +137,7 @@ def _max(x: Uncertain, axis: int | None = None) -> Uncertain:
         largest(x.total_variance),
         largest(x.bias),
         x.arithmetic,
-    )
+    ).named()
 
 
 UFUNCS[np.matmul] = _matmul

@@ -20,12 +20,36 @@ def aligned(a: Uncertain, b: Uncertain) -> tuple[Uncertain, Uncertain]:
 
 def merged(
     a: Uncertain, b: Uncertain, of_a: Callable[[Floats], Floats], of_b: Callable[[Floats], Floats]
+) -> tuple[dict[int, Floats], dict[int, Floats]]:
+    """Pass the named errors of two operands through their derivatives and join equal symbols.
+
+    Returns the two dictionaries of an `Uncertain`: shared and own.
+    """
+    return (
+        _joined(a.shared, b.shared, of_a, of_b),
+        _joined(a.own, b.own, of_a, of_b),
+    )
+
+
+def _joined(
+    a: dict[int, Floats],
+    b: dict[int, Floats],
+    of_a: Callable[[Floats], Floats],
+    of_b: Callable[[Floats], Floats],
 ) -> dict[int, Floats]:
-    """Pass the shared errors of two operands through their derivatives and join equal symbols."""
-    shared = {symbol: of_a(c) for symbol, c in a.shared.items()}
-    for symbol, c in b.shared.items():
-        shared[symbol] = shared[symbol] + of_b(c) if symbol in shared else of_b(c)
-    return shared
+    joined = {symbol: of_a(c) for symbol, c in a.items()}
+    for symbol, c in b.items():
+        joined[symbol] = joined[symbol] + of_b(c) if symbol in joined else of_b(c)
+    return joined
+
+
+def _derived(
+    x: Uncertain, derivative: Callable[[Floats], Floats]
+) -> tuple[dict[int, Floats], dict[int, Floats]]:
+    return (
+        {symbol: derivative(c) for symbol, c in x.shared.items()},
+        {symbol: derivative(c) for symbol, c in x.own.items()},
+    )
 
 
 def _is_power_of_two(x: Uncertain) -> bool:
@@ -45,8 +69,8 @@ def _multiply(a: Uncertain, b: Uncertain) -> Uncertain:
         a.value**2 * b.variance + b.value**2 * a.variance + a.variance * b.variance,
         size_a * b.bias + size_b * a.bias + a.bias * b.bias,
         a.arithmetic,
-        merged(a, b, lambda c: c * b.value, lambda c: c * a.value),
-    )
+        *merged(a, b, lambda c: c * b.value, lambda c: c * a.value),
+    ).sure(a.certain & b.certain)
     return product if lossless else product.rounded(a.arithmetic.step)
 
 
@@ -66,7 +90,7 @@ def _divide(a: Uncertain, b: Uncertain) -> Uncertain:
         (a.variance + quotient**2 * b.variance) / divisor**2,
         (a.bias + size * b.bias) / divisor,
         a.arithmetic,
-        merged(a, b, lambda c: c / b.value, lambda c: -c * quotient / b.value),
+        *merged(a, b, lambda c: c / b.value, lambda c: -c * quotient / b.value),
     )
     return divided if lossless else divided.rounded(a.arithmetic.step)
 
@@ -81,7 +105,7 @@ def _plus(sign: float) -> Callable[[Uncertain, Uncertain], Uncertain]:
             a.variance + b.variance,
             a.bias + b.bias,
             a.arithmetic,
-            merged(a, b, lambda c: c, lambda c: sign * c),
+            *merged(a, b, lambda c: c, lambda c: sign * c),
         )
         return total if lossless else total.rounded(a.arithmetic.accumulator)
 
@@ -94,7 +118,7 @@ def _is_zero(x: Uncertain) -> bool:
 
 def _negative(a: Uncertain) -> Uncertain:
     return Uncertain(
-        -a.value, a.worst, a.variance, a.bias, a.arithmetic, {s: -c for s, c in a.shared.items()}
+        -a.value, a.worst, a.variance, a.bias, a.arithmetic, *_derived(a, lambda c: -c)
     )
 
 
@@ -109,14 +133,15 @@ def _maximum(a: Uncertain, b: Uncertain) -> Uncertain:
         return np.where(undecided, np.maximum(x, y), np.where(a_can, x, y))
 
     larger = a.value >= b.value
-    return Uncertain(
+    result = Uncertain(
         np.maximum(a.value, b.value),
         pick(a.worst, b.worst),
         pick(a.variance, b.variance),
         pick(a.bias, b.bias),
         a.arithmetic,
-        merged(a, b, lambda c: np.where(larger, c, 0.0), lambda c: np.where(larger, 0.0, c)),
+        *merged(a, b, lambda c: np.where(larger, c, 0.0), lambda c: np.where(larger, 0.0, c)),
     )
+    return result.sure(a.certain & b.certain)
 
 
 def _exp(x: Uncertain) -> Uncertain:
@@ -131,7 +156,7 @@ def _exp(x: Uncertain) -> Uncertain:
         result**2 * (x.variance + own * own / 3.0),
         result * x.bias,
         x.arithmetic,
-        {symbol: c * result for symbol, c in x.shared.items()},
+        *_derived(x, lambda c: c * result),
     )
     return grown.rounded(x.arithmetic.step)
 
@@ -146,7 +171,7 @@ def _log(x: Uncertain) -> Uncertain:
         x.variance / x.value**2 + own * own / 3.0,
         x.bias / x.value,
         x.arithmetic,
-        {symbol: c / x.value for symbol, c in x.shared.items()},
+        *_derived(x, lambda c: c / x.value),
     ).rounded(x.arithmetic.step)
 
 
@@ -154,8 +179,8 @@ def _heaviside(x: Uncertain, at_zero: Uncertain) -> Uncertain:
     """The gate [x > 0]: undecided, either way allowed, where x lies within its own allowance."""
     gate = np.heaviside(x.value, at_zero.value)
     distance = np.abs(x.value)
-    undecided = (distance <= x.worst) & (x.worst > 0.0)
-    likely = (distance <= x.allowance()) & (x.worst > 0.0)
+    undecided = (distance <= x.worst) & (x.worst > 0.0) & ~x.certain
+    likely = (distance <= x.allowance()) & undecided
     return Uncertain(
         gate,
         undecided.astype(np.float64),

@@ -42,7 +42,7 @@ def _where(condition: Any, x: Any, y: Any) -> Uncertain:
         choose(x.variance, y.variance),
         choose(x.bias, y.bias),
         arithmetic,
-        merged(x, y, lambda c: np.where(condition, c, 0.0), lambda c: np.where(condition, 0.0, c)),
+        *merged(x, y, lambda c: np.where(condition, c, 0.0), lambda c: np.where(condition, 0.0, c)),
     )
 
 
@@ -62,7 +62,7 @@ def _joined(join: Callable[..., Floats]) -> Callable[..., Uncertain]:
 
 
 def _swapaxes(x: Uncertain, axis1: int, axis2: int) -> Uncertain:
-    return x.each(lambda array: np.swapaxes(array, axis1, axis2))
+    return x.separated().each(lambda array: np.swapaxes(array, axis1, axis2))
 
 
 def _reshape(x: Uncertain, shape: Any) -> Uncertain:

@@ -1,0 +1,254 @@
+"""Work balance as a verdict: pairs counted per rank, and seconds measured per rank.
+
+Counting decides, because counts are exact and the same everywhere: a causal sequence must load all
+ranks of a balanced mode alike, and a contiguous layout must show the imbalance that it is known to
+have (a count that does not see it could not see anything).  Measuring then asks whether time
+follows the counts: whether seconds grow with pairs over the ranks, and whether a mode that is
+balanced by count is faster at its slowest rank.  Both are questions about an interval: rounds are
+resampled, and what the interval does not decide is inconclusive, never a guess.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gate.rules import Finding, Judgement
+
+RULE = "balance"
+
+# Largest max/mean of counted pairs of a full causal sequence in a balanced mode.
+MOST_IMBALANCE = Fraction(1001, 1000)
+
+# Resampled medians, and the share of them outside the interval: one false alarm in 500 verdicts.
+RESAMPLES = 4000
+OUTSIDE = 0.002
+
+
+@dataclass(frozen=True)
+class Load:
+    """Work of the ranks in one mode: pairs[g], and seconds[round][g] where they were measured."""
+
+    mode: str
+    pairs: tuple[int, ...]
+    seconds: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+
+    @property
+    def max_over_mean(self) -> Fraction:
+        """Pairs of the most loaded rank over the mean; 1 where there are no pairs."""
+        total = sum(self.pairs)
+        return Fraction(max(self.pairs) * len(self.pairs), total) if total else Fraction(1)
+
+    @property
+    def max_over_min(self) -> float:
+        """Pairs of the most loaded rank over those of the least; infinite where it has none."""
+        least = min(self.pairs)
+        return max(self.pairs) / least if least else float("inf")
+
+    @property
+    def typical_seconds(self) -> tuple[float, ...]:
+        """Median over the rounds of every rank's seconds."""
+        return tuple(statistics.median(each) for each in zip(*self.seconds, strict=True))
+
+    def details(self) -> dict[str, Any]:
+        """Return what a report shows of it."""
+        found: dict[str, Any] = {
+            "mode": self.mode,
+            "pairs": list(self.pairs),
+            "max_over_mean": float(self.max_over_mean),
+            "max_over_min": self.max_over_min,
+        }
+        if self.seconds:
+            typical = self.typical_seconds
+            found["seconds"] = list(typical)
+            found["seconds_max_over_mean"] = max(typical) / statistics.mean(typical)
+            found["seconds_max_over_min"] = max(typical) / min(typical)
+        return found
+
+
+class Inconclusive(Exception):  # noqa: N818  (an outcome, not an error)
+    """Measurements do not decide a question either way."""
+
+
+def pairs_of(ranges: NDArray[Any], runs: Sequence[Sequence[range]]) -> tuple[int, ...]:
+    """Count the visible pairs of every rank: ranges [S, 2], runs[g] what rank g works on."""
+    visible = ranges[:, 1].astype(np.int64) - ranges[:, 0]
+    before = np.concatenate([[0], np.cumsum(visible)])
+    return tuple(int(sum(before[run.stop] - before[run.start] for run in own)) for own in runs)
+
+
+# -- counted -------------------------------------------------------------------------------------
+
+
+def judge_balanced(load: Load) -> Judgement:
+    """A balanced mode loads all ranks alike on a full causal sequence."""
+    source = f"balance: counted max/mean at most {float(MOST_IMBALANCE)}"
+    if load.max_over_mean <= MOST_IMBALANCE:
+        return Judgement(RULE, source)
+    busiest = load.pairs.index(max(load.pairs))
+    mean = Fraction(sum(load.pairs), len(load.pairs))
+    message = (
+        f"{load.mode}: rank {busiest} has {float(load.max_over_mean):.4f} times the mean number of "
+        f"pairs, and {load.max_over_min:.4g} times that of the least loaded rank"
+    )
+    bound = float(MOST_IMBALANCE * mean)
+    finding = Finding(
+        "imbalance", message, "pairs", (busiest,), max(load.pairs), float(mean), bound
+    )
+    return Judgement(RULE, source, (finding,), float("inf"))
+
+
+def judge_contiguous(load: Load, rows: int) -> Judgement:
+    """A contiguous layout of a full causal sequence shows its known imbalance, (2 cp - 1) / cp.
+
+    With n rows a rank it is (n (2 cp - 1) + 1) / (n cp + 1) to the last pair.
+    """
+    cp_size = len(load.pairs)
+    own = rows // cp_size
+    expected = Fraction(own * (2 * cp_size - 1) + 1, own * cp_size + 1)
+    source = f"balance: counted max/mean exactly {float(expected):.6g}"
+    if load.max_over_mean == expected:
+        return Judgement(RULE, source)
+    message = (
+        f"{load.mode}: max/mean is counted as {float(load.max_over_mean):.6g}, "
+        f"expected {float(expected):.6g}: the count does not see what a causal mask hides"
+    )
+    return Judgement(RULE, source, (Finding("imbalance", message, "pairs"),), float("inf"))
+
+
+def judge_planned(load: Load, work: Sequence[int], unit: int, others: Sequence[Load]) -> Judgement:
+    """A plan leaves no rank more than the mean and one unit, and is no worse than any other mode.
+
+    `work` is what each row costs and `unit` the number of rows that are not divided.
+    """
+    heaviest = max(sum(work[first : first + unit]) for first in range(0, len(work), unit))
+    mean = Fraction(sum(work), len(load.pairs))
+    best = min(others, key=lambda other: other.max_over_mean)
+    source = "balance: at most the mean and the costliest unit of rows, and no fixed mode better"
+    busiest = load.pairs.index(max(load.pairs))
+    if max(load.pairs) > mean + heaviest:
+        message = (
+            f"{load.mode}: rank {busiest} has more than the mean and the {unit} costliest rows"
+        )
+    elif load.max_over_mean > best.max_over_mean:
+        message = (
+            f"{load.mode}: max/mean is {float(load.max_over_mean):.4f}, "
+            f"that of {best.mode} {float(best.max_over_mean):.4f}"
+        )
+    else:
+        return Judgement(RULE, source)
+    finding = Finding("imbalance", message, "pairs", (busiest,), max(load.pairs), float(mean))
+    return Judgement(RULE, source, (finding,), float("inf"))
+
+
+# -- measured ------------------------------------------------------------------------------------
+
+
+def measure(
+    work: Mapping[str, Sequence[Callable[[], object]]], device: str, rounds: int
+) -> dict[str, tuple[tuple[float, ...], ...]]:
+    """Time every rank's work in every mode, one after the other: seconds[round][rank] by mode.
+
+    `work[mode][g]` does the work of rank g. Modes and ranks take turns within a round, in an order
+    that is reversed from one round to the next, and nothing is timed the first time it runs.
+    """
+    seconds: dict[str, list[tuple[float, ...]]] = {mode: [] for mode in work}
+    for calls in work.values():
+        calls[0]()
+        calls[-1]()
+    for number in range(rounds):
+        for mode in list(work)[:: -1 if number % 2 else 1]:
+            ranks = range(len(work[mode]))[:: -1 if number % 2 else 1]
+            taken = {rank: _seconds(work[mode][rank], device) for rank in ranks}
+            seconds[mode].append(tuple(taken[rank] for rank in sorted(taken)))
+    return {mode: tuple(each) for mode, each in seconds.items()}
+
+
+def _seconds(call: Callable[[], object], device: str) -> float:
+    """Return the shorter of two runs: what the machine does besides can only add."""
+    taken = []
+    for _ in range(2):
+        _synchronise(device)
+        began = time.perf_counter()
+        call()
+        _synchronise(device)
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+def _synchronise(device: str) -> None:
+    if device != "cpu":
+        getattr(torch, device.split(":")[0]).synchronize()
+
+
+def judge_follows(load: Load, seed: int = 0) -> Judgement:
+    """Seconds grow with the pairs over the ranks, where the pairs differ.
+
+    The judged number is the share of the slowest rank's seconds that the line through all ranks
+    puts down to its pairs beyond those of the least loaded rank. Raises Inconclusive where the
+    interval of that share does not exclude 0 and its median is above it.
+    """
+    pairs = np.array(load.pairs, dtype=np.float64)
+    source = "balance: the interval of the slope of seconds over pairs lies above 0"
+    if np.ptp(pairs) == 0:
+        raise ValueError("pairs: got the same on all ranks, expected a difference to follow")
+    seconds = np.array(load.seconds)
+    shares = _slope(seconds, pairs) * np.ptp(pairs) / seconds.max(axis=1)
+    low, middle, high = _interval(shares, seed)
+    if low > 0:
+        return Judgement(RULE, source)
+    if middle > 0:
+        raise Inconclusive(
+            f"{load.mode}: pairs explain {middle:.0%} of the slowest rank's seconds, "
+            f"interval {low:.0%} to {high:.0%}"
+        )
+    message = (
+        f"{load.mode}: seconds do not grow with the pairs ({low:.0%} to {high:.0%} of the slowest "
+        "rank's): is time spent on what no row sees?"
+    )
+    return Judgement(RULE, source, (Finding("imbalance", message, "seconds"),), float("inf"))
+
+
+def judge_gain(before: Load, after: Load, seed: int = 0) -> tuple[Judgement, dict[str, float]]:
+    """The slowest rank of a mode that is balanced by count is faster than that of the other mode.
+
+    Returns the judgement with the measured gain, its interval, and the gain by count. Raises
+    Inconclusive where the interval holds 1.
+    """
+    source = "balance: the interval of slowest / slowest lies above 1"
+    ratios = np.max(before.seconds, axis=1) / np.max(after.seconds, axis=1)
+    low, middle, high = _interval(ratios, seed)
+    counted = max(before.pairs) / max(max(after.pairs), 1)
+    found = {"gain": middle, "gain_low": low, "gain_high": high, "gain_by_count": counted}
+    if low > 1:
+        return Judgement(RULE, source), found
+    words = f"{middle:.3f} times as fast at the slowest rank, interval {low:.3f} to {high:.3f}"
+    if high >= 1:
+        raise Inconclusive(f"{after.mode} against {before.mode}: {words}")
+    message = f"{after.mode} against {before.mode}: {words}, {counted:.3f} times by count"
+    finding = Finding("imbalance", message, "seconds")
+    return Judgement(RULE, source, (finding,), float("inf")), found
+
+
+def _slope(seconds: NDArray[np.float64], pairs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Slope of the line through the ranks, of every round: seconds [rounds, G], pairs [G]."""
+    centred = pairs - pairs.mean()
+    slope: NDArray[np.float64] = seconds @ centred / (centred @ centred)
+    return slope
+
+
+def _interval(values: NDArray[np.float64], seed: int) -> tuple[float, float, float]:
+    """Lower end, median and upper end of the interval of the median of some rounds."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(values, (RESAMPLES, len(values)))
+    medians = np.median(drawn, axis=1)
+    low, high = np.quantile(medians, [OUTSIDE / 2, 1 - OUTSIDE / 2])
+    return float(low), float(np.median(values)), float(high)
