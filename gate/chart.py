@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 _COLOURS = ("#b3452f", "#2f6fb3", "#3c8c4a", "#8a6bb8", "#b38a2f")
+_LETTER = 6.2  # about the width of a letter at the size of the text
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 760, 300, 64, 56, 34
 
 
@@ -28,10 +29,11 @@ def bar_chart(
         _text(_LEFT, 18, title, 'font-weight="bold"'),
         *_grid(highest, unit, base, plot_height),
     ]
+    legend = float(_LEFT)
     for place, (name, values) in enumerate(series.items()):
         colour = _COLOURS[place % len(_COLOURS)]
-        parts.append(_rect(_LEFT + 150 * place, 28, 10, 10, colour))
-        parts.append(_text(_LEFT + 150 * place + 14, 37, name))
+        parts += [_rect(legend, 28, 10, 10, colour), _text(legend + 14, 37, name)]
+        legend += 30 + _LETTER * len(name)
         for group, value in enumerate(values):
             height = plot_height * value / highest
             left = _LEFT + group * step + 0.08 * step + place * bar

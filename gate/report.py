@@ -29,7 +29,7 @@ from gate.operations import OPERATIONS
 from gate.profiles import Profile
 from gate.verdicts import FILE, Verdict, read
 
-_MADE = (FILE, "summary.md", "junit.xml", "environment.json", "failures")
+_MADE = (FILE, "summary.md", "junit.xml", "environment.json", "failures", "balance")
 _PART = "junit.part.xml"
 
 
@@ -182,6 +182,9 @@ def write_summary(directory: Path) -> None:
     skips = Counter((v.backend, v.operation, v.message) for v in verdicts if v.verdict == "skip")
     lines += ["", "## Skipped", ""] if skips else []
     lines += [f"- {backend}: {name}, {n} x: {why}" for (backend, name, why), n in skips.items()]
+    charts = [(v.case, v.details["chart"]) for v in verdicts if "chart" in v.details]
+    lines += ["", "## Work of each rank", ""] if charts else []
+    lines += [f"![{case}]({chart})" for case, chart in charts]
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "summary.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

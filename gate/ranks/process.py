@@ -33,6 +33,7 @@ def serve(pipe: connection.Connection, rank: int, errors: str) -> None:
     `errors` is the file that takes what the process writes to standard error.
     """
     os.setsid()  # whatever a job starts goes when the rank goes
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with Path(errors).open("ab", buffering=0) as stream:
         os.dup2(stream.fileno(), 2)
@@ -40,14 +41,32 @@ def serve(pipe: connection.Connection, rank: int, errors: str) -> None:
         torch.set_num_threads(1)
         with contextlib.suppress(EOFError, OSError):
             while True:
-                job, store = pipe.recv()
-                faulthandler.dump_traceback_later(job.seconds + 2 * GRACE, exit=True)
-                reply = _reply(job, rank, store)
-                faulthandler.cancel_dump_traceback_later()
-                pipe.send(reply)
+                job, path = pipe.recv()
+                store = FileStore(path, job.world)
+                pipe.send(reply_to(job, rank, store, own_device(job.device, rank)))
 
 
-def run_job(job: Job, rank: int, group: dist.ProcessGroup, device: str) -> Reply:
+def reply_to(job: Job, rank: int, store: Store, device: str) -> Reply:
+    """Run a job as one rank of a default group of its own, made through `store`.
+
+    The process ends itself where a job goes on long after its time.
+    """
+    limit = datetime.timedelta(seconds=job.seconds)
+    faulthandler.dump_traceback_later(job.seconds + 2 * GRACE, exit=True)
+    try:
+        group = _default_group(job, rank, store, device, limit)
+        reply = _run(job, rank, group, device)
+    except RuntimeError as error:
+        reply = failed(error)
+    with contextlib.suppress(Exception):
+        if reply.error is None:
+            _wait_for_all(store, rank, job.world, limit)
+        dist.destroy_process_group()
+    faulthandler.cancel_dump_traceback_later()
+    return reply
+
+
+def _run(job: Job, rank: int, group: dist.ProcessGroup, device: str) -> Reply:
     """Call the job's function as one rank and say what became of it."""
     try:
         result = job.function(Rank(rank, job.world, device, group), *job.arguments)
@@ -83,28 +102,11 @@ def loopback() -> str:
     return names[0] if names else "lo"
 
 
-def _reply(job: Job, rank: int, path: str) -> Reply:
-    device = own_device(job.device, rank)
-    store = FileStore(path, job.world)
-    limit = datetime.timedelta(seconds=job.seconds)
-    try:
-        group = _default_group(job, rank, store, device, limit)
-        reply = run_job(job, rank, group, device)
-    except RuntimeError as error:
-        reply = failed(error)
-    with contextlib.suppress(Exception):
-        if reply.error is None:
-            _wait_for_all(store, rank, job.world, limit)
-        dist.destroy_process_group()
-    return reply
-
-
 def _default_group(
     job: Job, rank: int, store: Store, device: str, limit: datetime.timedelta
 ) -> dist.ProcessGroup:
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
     if device != "cpu":
-        getattr(torch, job.device).set_device(device)
+        getattr(torch, job.device).set_device(torch.device(device))
     dist.init_process_group(
         library(job.device), store=store, rank=rank, world_size=job.world, timeout=limit
     )

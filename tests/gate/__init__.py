@@ -1,0 +1,1 @@
+"""Tests of the instrument: each mechanism of the gate is shown to work."""
