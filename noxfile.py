@@ -44,6 +44,14 @@ import importlib.metadata, json
 print(json.dumps([(d.name, d.version) for d in importlib.metadata.distributions() if d.name]))
 """
 
+# Prints the kind and the number of the accelerators of this machine.
+ACCELERATORS = """
+import json, torch
+kinds = [kind for kind in ("npu", "cuda", "xpu") if hasattr(torch, kind)]
+found = [(kind, getattr(torch, kind).device_count()) for kind in kinds]
+print(json.dumps(next((each for each in found if each[1]), ("cpu", 0))))
+"""
+
 # The suite's exit status for it, and pytest's own for bad usage and for no test selected.
 NONE_SELECTED = 5
 NOTHING_CHECKED = {2, 4, NONE_SELECTED}
@@ -66,11 +74,8 @@ def environment(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["environment"], default=False)
 def gate(session: nox.Session) -> None:
-    """Hold a backend to the reference: its results, its context parallelism and its speed."""
-    results = _pytest(session, RESULTS)
-    if results in NOTHING_CHECKED:
-        _finish(session, results)
-    _finish(session, results, _pytest(session, SPEED, overrides=["--report-append", "-n0"]))
+    """Hold a backend to the reference: its results and its context parallelism."""
+    _finish(session, _pytest(session, RESULTS))
 
 
 @nox.session(venv_backend="none", requires=["environment"], default=False)
@@ -83,6 +88,22 @@ def equivalence(session: nox.Session) -> None:
 def cp(session: nox.Session) -> None:
     """Hold a backend to the reference under context parallelism."""
     _finish(session, _pytest(session, ["tests/cp"]))
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def multicard(session: nox.Session) -> None:
+    """Run the part on context parallelism with one process for each accelerator.
+
+    Options before a second `--` are torchrun's: see docs/context-parallel.md.
+    """
+    launch, options = _launch_options(session.posargs)
+    kind, count = _accelerators(_python)
+    if count:
+        ranks = ["--nproc-per-node", str(count), *launch, "-m", "gate.multicard", "--device", kind]
+        _finish(session, _run(session, "torch.distributed.run", *ranks, *options))
+    else:
+        session.warn("no accelerator on this machine: processes over gloo take their place")
+        _finish(session, _run(session, "pytest", "tests/cp", *options))
 
 
 @nox.session(venv_backend="none", requires=["environment"], default=False)
@@ -110,7 +131,7 @@ def tests(session: nox.Session) -> None:
     """Test the suite itself: reference, instrument, planted faults and accelerated code."""
     # The workers share the cores: a team of threads for each would only get in the others' way.
     session.env["OMP_NUM_THREADS"] = "1"
-    _finish(session, _pytest(session, SUITE, defaults=["-n2"]))
+    _finish(session, _pytest(session, SUITE, defaults=["-n2", "--dist=loadgroup"]))
 
 
 @nox.session(venv_backend="none", requires=["environment"], default=False)
@@ -153,6 +174,21 @@ def _run(session: nox.Session, module: str, *arguments: str) -> int:
     session.log(shlex.join(command))
     added = {name: value for name, value in session.env.items() if value is not None}
     return subprocess.run(command, cwd=ROOT, env=added | os.environ, check=False).returncode
+
+
+def _launch_options(options: list[str]) -> tuple[list[str], list[str]]:
+    """The options of torchrun and those of the suite, apart."""
+    if "--" not in options:
+        return [], options
+    middle = options.index("--")
+    return options[:middle], options[middle + 1 :]
+
+
+def _accelerators(python: str) -> tuple[str, int]:
+    """Kind and number of this machine's accelerators, as the torch of that Python sees them."""
+    run = subprocess.run([python, "-c", ACCELERATORS], capture_output=True, check=True, text=True)
+    kind, count = json.loads(run.stdout)
+    return kind, count
 
 
 def _finish(session: nox.Session, *statuses: int) -> None:

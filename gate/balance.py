@@ -80,6 +80,9 @@ class Load:
 
 T = TypeVar("T")
 
+Rounds = dict[str, tuple[tuple[float, ...], ...]]
+"""seconds[round][rank] of every mode."""
+
 
 class Inconclusive(Exception):  # noqa: N818  (an outcome, not an error)
     """Measurements do not decide a question either way."""
@@ -159,41 +162,54 @@ def judge_planned(load: Load, work: Sequence[int], unit: int, others: Sequence[L
 # -- measured ------------------------------------------------------------------------------------
 
 
-def measure(
-    work: Mapping[str, Sequence[Callable[[], object]]], device: str, rounds: int
-) -> dict[str, tuple[tuple[float, ...], ...]]:
-    """Time every rank's work in every mode, one after the other: seconds[round][rank] by mode.
+def measure(work: Mapping[str, Sequence[Callable[[], object]]], device: str, number: int) -> Rounds:
+    """Time every rank's work in every mode, one after the other: one round, the number-th.
 
-    `work[mode][g]` does the work of rank g. Modes and ranks take turns within a round, in an order
-    that is reversed from one round to the next, and nothing is timed the first time it runs.
+    `work[mode][g]` does the work of rank g. Modes and ranks take turns, in an order that is
+    reversed from one round to the next, and nothing is timed the first time it runs.
     """
-    seconds: dict[str, list[tuple[float, ...]]] = {mode: [] for mode in work}
-    for calls in work.values():
-        calls[0]()
-        calls[-1]()
-    for number in range(rounds):
-        for mode in list(work)[:: -1 if number % 2 else 1]:
-            ranks = range(len(work[mode]))[:: -1 if number % 2 else 1]
-            taken = {rank: _seconds(work[mode][rank], device) for rank in ranks}
-            seconds[mode].append(tuple(taken[rank] for rank in sorted(taken)))
-    return {mode: tuple(each) for mode, each in seconds.items()}
+    if number == 1:
+        for calls in work.values():
+            calls[0]()
+            calls[-1]()
+    backwards = number % 2 == 0
+    seconds: Rounds = {}
+    for mode in list(work)[:: -1 if backwards else 1]:
+        ranks = range(len(work[mode]))[:: -1 if backwards else 1]
+        taken = {rank: _seconds(work[mode][rank], device) for rank in ranks}
+        seconds[mode] = (tuple(taken[rank] for rank in sorted(taken)),)
+    return seconds
 
 
 def measure_until_decided(
     work: Mapping[str, Sequence[Callable[[], object]]],
     device: str,
-    decide: Callable[[dict[str, tuple[tuple[float, ...], ...]]], T],
+    decide: Callable[[Rounds], T],
+    budget: float,
 ) -> T:
-    """Measure and decide, with more rounds while `decide` raises Inconclusive, up to a limit."""
-    seconds: dict[str, tuple[tuple[float, ...], ...]] = dict.fromkeys(work, ())
-    while True:
-        more = measure(work, device, ROUNDS)
-        seconds = {mode: seconds[mode] + more[mode] for mode in work}
-        try:
-            return decide(seconds)
-        except Inconclusive:
-            if min(map(len, seconds.values())) >= MOST_ROUNDS:
-                raise
+    """Measure and decide, with more rounds while `decide` raises Inconclusive.
+
+    Raises Inconclusive where the question is still open after MOST_ROUNDS, or where it would take
+    more than `budget` seconds to go on.
+    """
+    began = time.perf_counter()
+    seconds: Rounds = dict.fromkeys(work, ())
+    for done in range(1, MOST_ROUNDS + 1):
+        latest = measure(work, device, done)
+        seconds = {mode: seconds[mode] + latest[mode] for mode in work}
+        spent = time.perf_counter() - began
+        last = done == MOST_ROUNDS or spent * (done + 1) / done > budget
+        if done % ROUNDS == 0:
+            try:
+                return decide(seconds)
+            except Inconclusive:
+                if last:
+                    raise
+        elif last:
+            raise Inconclusive(
+                f"{done} rounds took {spent:.1f} s of {budget:.1f}, too few to judge"
+            )
+    raise AssertionError("MOST_ROUNDS is a multiple of ROUNDS")
 
 
 def _seconds(call: Callable[[], object], device: str) -> float:

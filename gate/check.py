@@ -20,7 +20,8 @@ from gate.laws import LAWS, Broken, Subject
 from gate.operations import OPERATIONS, Operation
 from gate.rules import Finding, Judgement
 from gate.saved import save_failure
-from gate.scenes import SCENES, Scene
+from gate.scene import Scene
+from gate.scenes import SCENES
 from gate.uncertain import Uncertain
 from gate.verdicts import Verdict
 

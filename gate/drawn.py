@@ -8,7 +8,7 @@ from hypothesis import seed as hypothesis_seed
 from gate.calls import NotSupported
 from gate.laws import Broken, Law, Subject
 from gate.rules import Judgement
-from gate.scenes import Scene
+from gate.scene import Scene
 from gate.strategies import drawn_scenes
 
 # Every broken example costs a call, so shrinking is bounded by calls and never by time.

@@ -23,7 +23,7 @@ from gate import report
 from gate.backends import Backend, BackendError, load
 from gate.calls import POISON_ENVIRONMENT
 from gate.check import Check, Failed, Skipped, checks_of, drawn_checks, unfinished
-from gate.profiles import PROFILES, Profile
+from gate.profiles import PROFILES, Profile, profile_named
 from gate.record import Record
 from gate.scenes import scenes_of
 from gate.tensors import require_device
@@ -50,7 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="backend under test: a registered name, package.module, package.module:attribute, "
         "path/to/file.py or path/to/file.py:attribute; may be repeated (default: torch)",
     )
-    group.addoption("--profile", choices=sorted(PROFILES), default="smoke", help="how much to try")
+    group.addoption(
+        "--profile",
+        default="smoke",
+        help=f"how much to try: {', '.join(PROFILES)} (default: smoke)",
+    )
     group.addoption("--device", default="cpu", help="cpu, cuda, npu, ... (default: cpu)")
     group.addoption("--seed", type=int, default=0, help="first seed of all numbers (default: 0)")
     group.addoption(
@@ -72,7 +76,7 @@ class Gate:
 
     def __init__(self, config: pytest.Config) -> None:
         option = config.getoption
-        self.profile: Profile = PROFILES[option("--profile")]
+        self.profile: Profile = profile_named(option("--profile"))
         self.device: str = option("--device")
         require_device(self.device)
         self.seed: int = option("--seed")
@@ -212,7 +216,7 @@ def record(request: pytest.FixtureRequest) -> Record:
     backend: Backend = request.param
     if not backend.runs_on(gate.device):
         pytest.skip(f"{backend.name} does not run on {gate.device}")
-    made = Record(backend, gate.device, gate.seed, gate.profile, gate.report_dir)
+    made = Record(backend, gate.device, gate.seed, gate.timeout, gate.report_dir)
     request.node.stash[_record_key] = made
     return made
 

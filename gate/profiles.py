@@ -23,3 +23,10 @@ PROFILES: dict[str, Profile] = {
         Profile("nightly", seeds=10, examples=600, timeout=1800.0),
     )
 }
+
+
+def profile_named(name: str) -> Profile:
+    """Return the profile called `name`; ValueError lists the ones there are."""
+    if name not in PROFILES:
+        raise ValueError(f"--profile: got {name!r}, expected one of {', '.join(PROFILES)}")
+    return PROFILES[name]

@@ -17,20 +17,26 @@ from gate.backends import Backend
 from gate.balance import Inconclusive
 from gate.calls import NotSupported
 from gate.check import Failed, Skipped
-from gate.profiles import Profile
 from gate.ranks import RanksFailed
 from gate.rules import Finding, Judgement
 from gate.verdicts import Verdict
 
 
+class NotProvided(NotSupported):
+    """The backend lacks an operation that a law needs."""
+
+
 @dataclass
 class Record:
-    """The verdicts of one test on one backend, in the order they were reached."""
+    """The verdicts of one test on one backend, in the order they were reached.
+
+    `timeout` is the time in seconds that the test has.
+    """
 
     backend: Backend
     device: str
     seed: int
-    profile: Profile
+    timeout: float
     report_dir: Path
     verdicts: list[Verdict] = field(default_factory=list)
 
@@ -67,22 +73,29 @@ class Record:
                 )
             )
 
+        def leave_out(reason: Exception) -> Skipped:
+            code = "not_provided" if isinstance(reason, NotProvided) else "not_supported"
+            leave("skip", reason=code, message=str(reason))
+            return Skipped(str(reason))
+
         try:
             yield judged
-        except NotSupported as reason:
-            leave("skip", reason="not_supported", message=str(reason))
-            raise Skipped(str(reason)) from None
+        except (NotSupported, NotImplementedError) as reason:
+            raise leave_out(reason) from None
         except Inconclusive as undecided:
             leave("inconclusive", reason="undecided", message=str(undecided))
             raise Skipped(f"inconclusive: {undecided}") from None
         except RanksFailed as failed:
-            if isinstance(failed.error, NotSupported):
-                leave("skip", reason="not_supported", message=str(failed.error))
-                raise Skipped(str(failed.error)) from None
+            if isinstance(failed.error, (NotSupported, NotImplementedError)):
+                raise leave_out(failed.error) from None
             judgements.append(Judgement(rule, "exact", (Finding(failed.reason, str(failed)),)))
+        except Exception as error:
+            message = f"raised {type(error).__name__}: {error}"
+            leave("fail", reason="exception", message=message)
+            raise
         broken = [judgement for judgement in judgements if not judgement.passed]
         if not judgements:
-            raise AssertionError(f"{law}: nothing was judged")
+            raise TypeError(f"{law}: a test that judges nothing")
         if broken:
             message = self._message(operation, law, case, broken)
             finding = broken[0].findings[0]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from gate.numbers import FAMILIES
-from gate.scenes import Scene
+from gate.scene import Scene
 
 _LENGTHS = st.one_of(st.integers(1, 9), st.integers(1, 40), st.sampled_from([16, 31, 33, 64]))
 _HEADS = st.sampled_from([1, 2, 3, 4, 5, 8, 12, 16])

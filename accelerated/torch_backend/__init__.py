@@ -12,6 +12,7 @@ What it relies on, so that the same lines are fast on a CPU, a GPU and an NPU:
 
 from __future__ import annotations
 
+from accelerated.context_parallel.swap import swap_chunks
 from accelerated.torch_backend.attention import dense_attention, sparse_attention
 from accelerated.torch_backend.attention_target import attention_target
 from accelerated.torch_backend.candidates import candidate_blocks, candidate_topk
@@ -40,6 +41,7 @@ __all__ = [
     "name",
     "select_topk",
     "sparse_attention",
+    "swap_chunks",
 ]
 
 name = "torch"

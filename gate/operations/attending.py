@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import reference
 from gate.operations.numeric import bounded_outputs
 from gate.operations.operation import Arguments, Operation, Output
-from gate.scenes import Draw
+from gate.scene import Draw
 
 _HEADS, _DIM, _VALUE_DIM = 3, 20, 12
 

@@ -19,7 +19,7 @@ from gate.arithmetic import Arithmetic
 from gate.case import Case
 from gate.operations.operation import Arguments, Operation, Output, Outputs
 from gate.rules import Judgement, judge_bitwise
-from gate.scenes import Draw
+from gate.scene import Draw
 
 # Members of the group, by their ranks in the job.
 GROUPS: tuple[tuple[int, ...], ...] = (

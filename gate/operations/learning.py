@@ -17,7 +17,7 @@ from gate.operations.attending import candidate_ids
 from gate.operations.numeric import bounded_outputs, joined
 from gate.operations.operation import Arguments, Operation, Output, Outputs
 from gate.rules import Bounded, Judgement, judge_bitwise, judge_bounded
-from gate.scenes import Draw
+from gate.scene import Draw
 
 _COEFFICIENTS = (1.0, 0.37, 0.0)
 _SCALES = (None, 0.5, 128.0)

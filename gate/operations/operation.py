@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gate.arithmetic import Arithmetic
 from gate.case import Case
 from gate.rules import Judgement, Selectable
-from gate.scenes import Draw, Scene, draw
+from gate.scene import Draw, Scene, draw
 
 Outputs = dict[str, NDArray[Any]]
 Arguments = dict[str, Any]

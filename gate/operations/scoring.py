@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import reference
 from gate.operations.numeric import bounded_outputs
 from gate.operations.operation import Arguments, Operation, Output
-from gate.scenes import Draw
+from gate.scene import Draw
 
 
 def scoring_arguments(drawn: Draw) -> Arguments:

@@ -16,7 +16,7 @@ from gate.operations.operation import Arguments, Operation, Output, Outputs
 from gate.operations.scoring import scoring_arguments
 from gate.rules import Bounded, Judgement, Selectable, judge_selection
 from gate.rules.bounded import tolerance
-from gate.scenes import Draw
+from gate.scene import Draw
 
 
 def _selecting(drawn: Draw) -> Arguments:

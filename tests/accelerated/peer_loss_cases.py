@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import reference
 from gate.operations.attending import attention_inputs, candidate_ids
-from gate.scenes import DATA, Scene, draw
+from gate.scene import DATA, Scene, draw
 from reference.candidate_set import candidate_rows
 from reference.scores import row_scores
 from reference.softmax import softmax

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gate.arithmetic import Arithmetic, number_type
 from gate.expected import with_error
 from gate.rules import Bounded, Judgement, judge_bounded
-from gate.scenes import Scene, draw
+from gate.scene import Scene, draw
 from gate.tensors import to_array, to_tensor
 from tests.accelerated.peer_loss_cases import (
     CAPTURED,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import reference
 from gate.arithmetic import FLOAT32, LAMBDA, Arithmetic
 from gate.expected import lifted
-from gate.scenes import Scene, draw
+from gate.scene import Scene, draw
 from tests.gate.summation import ORDERS, SIGNS_APART, Order, score_kernel
 
 _DOCUMENTS = ((237, 67, 511, 5, 129, 31, 44),)

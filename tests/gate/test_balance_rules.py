@@ -15,6 +15,7 @@ from gate.balance import (
     ROUNDS,
     Inconclusive,
     Load,
+    Rounds,
     judge_balanced,
     judge_contiguous,
     judge_follows,
@@ -124,27 +125,29 @@ def test_measuring_lets_modes_and_ranks_take_turns_and_times_no_first_run() -> N
         mode: [lambda mode=mode, rank=rank: calls.append((mode, rank)) for rank in range(2)]
         for mode in ("a", "b")
     }
-    seconds = measure(work, "cpu", rounds=2)
+    rounds = [measure(work, "cpu", number) for number in (1, 2)]
     forward = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
     assert calls == forward + forward + forward[::-1]
-    assert [len(each) for each in seconds["a"]] == [2, 2]
+    assert [[len(each) for each in seconds["a"]] for seconds in rounds] == [[2], [2]]
 
 
 def test_open_questions_are_measured_for_longer_but_not_forever() -> None:
     work: dict[str, list[Callable[[], object]]] = {"a": [lambda: None]}
 
-    def decided_after(rounds: int) -> int:
-        def decide(seconds: dict[str, tuple[tuple[float, ...], ...]]) -> int:
+    def decided_after(rounds: int, budget: float = 1e9) -> int:
+        def decide(seconds: Rounds) -> int:
             if len(seconds["a"]) < rounds:
                 raise Inconclusive("too few rounds")
             return len(seconds["a"])
 
-        return measure_until_decided(work, "cpu", decide)
+        return measure_until_decided(work, "cpu", decide, budget)
 
     assert decided_after(0) == ROUNDS
     assert decided_after(2 * ROUNDS) == 2 * ROUNDS
     with pytest.raises(Inconclusive):
         decided_after(MOST_ROUNDS + 1)
+    with pytest.raises(Inconclusive, match=r"1 rounds took .* too few to judge"):
+        decided_after(0, budget=0.0)
 
 
 def test_a_chart_is_an_image_with_a_bar_for_every_value(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gate.arithmetic import LAMBDA, Arithmetic
 from gate.case import Case
 from gate.operations import OPERATIONS
-from gate.scenes import Scene, draw
+from gate.scene import Scene, draw
 from tests.gate.bounds_study import SCENES, errors
 from tests.gate.summation import ORDERS, SIGNS_APART, score_kernel, sequential
 

@@ -16,6 +16,7 @@ import pytest
 from gate.balance import Inconclusive
 from gate.calls import NotSupported
 from gate.ranks import RanksFailed
+from gate.record import NotProvided
 from gate.rules import Finding, Judgement
 
 GOOD = Judgement("balance", "by count", (), 0.5)
@@ -41,6 +42,18 @@ def test_not_supported_on_a_rank(record):
     with record.law("not supported on a rank", "a case"):
         raise RanksFailed("exception", 0, "", NotSupported("no fp8"))
 
+def test_not_implemented(record):
+    with record.law("not implemented", "a case"):
+        raise NotImplementedError("whole documents only")
+
+def test_not_provided(record):
+    with record.law("not provided", "a case"):
+        raise NotProvided("has no swap_chunks")
+
+def test_wrong_inside(record):
+    with record.law("wrong inside", "a case"):
+        raise KeyError("oops")
+
 def test_undecided(record):
     with record.law("undecided", "a case"):
         raise Inconclusive("interval holds 1")
@@ -65,6 +78,9 @@ EXPECTED = {
     "rank hangs": ("fail", "timeout"),
     "not supported": ("skip", "not_supported"),
     "not supported on a rank": ("skip", "not_supported"),
+    "not implemented": ("skip", "not_supported"),
+    "not provided": ("skip", "not_provided"),
+    "wrong inside": ("fail", "exception"),
     "undecided": ("inconclusive", "undecided"),
     "raises": ("fail", "exception"),
     "judges nothing": ("fail", "exception"),

@@ -21,7 +21,8 @@ from gate.laws import LAWS, Subject
 from gate.numbers import FAMILIES
 from gate.operations import OPERATIONS
 from gate.profiles import PROFILES
-from gate.scenes import SCENES, Scene, draw, scenes_of
+from gate.scene import Scene, draw
+from gate.scenes import SCENES, scenes_of
 from gate.strategies import drawn_scenes
 from tests.gate.driving import SEEDS
 from tests.gate.end_to_end import ROOT
@@ -169,7 +170,8 @@ def test_every_profile_holds_those_before_it() -> None:
 DIGEST = """
 import hashlib, sys
 import numpy as np
-from gate.scenes import SCENES, draw
+from gate.scene import draw
+from gate.scenes import SCENES
 digest = hashlib.sha256()
 for scene in SCENES[:10]:
     for seed in range(3):
