@@ -1,0 +1,1 @@
+"""Context parallelism: laws of its arithmetic, and what ranks do on real processes."""

@@ -1,0 +1,1 @@
+"""Faults of the field, planted: every one must be rejected for the right reason."""

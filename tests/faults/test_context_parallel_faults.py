@@ -1,0 +1,246 @@
+"""Faults of context parallelism, planted on real ranks: each is rejected by a law with a name.
+
+A fault that only some circumstance shows is tried without it too, where it must pass: what hides a
+fault is part of what is known about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import gate.ranked_calls
+from accelerated.context_parallel import row_runs
+from gate.backends import load
+from gate.balance import Load, judge_balanced, judge_planned, pairs_of
+from gate.check import Check, Failed, Skipped
+from gate.operations import OPERATIONS
+from gate.ranks import RanksFailed
+from gate.record import Record
+from gate.scenes import scenes_of
+from gate.verdicts import Verdict
+from tests.cp import test_swap
+from tests.cp.jobs import Setting
+from tests.cp.layer_laws import LAWS, Tried
+from tests.cp.mixes import MIXES, PADDED, UNIT
+from tests.cp.scenes import SCENES, scene_for
+
+pytestmark = pytest.mark.ranks
+
+SECONDS = 4.0
+
+
+# -- the swap, judged as any backend's is ----------------------------------------------------------
+
+
+class Swap(NamedTuple):
+    """A backend, the laws that reject it, and the reasons that they give."""
+
+    backend: str
+    reasons: frozenset[str]
+
+
+SWAPS = (
+    Swap("GroupRankForGlobalRank", frozenset({"exception", "timeout"})),
+    Swap("DefaultGroup", frozenset({"exception", "timeout"})),
+    Swap("NeighbourForMirror", frozenset({"value"})),
+    Swap("FirstHalves", frozenset({"value"})),
+    Swap("ThroughFloats", frozenset({"value"})),
+    Swap("MiddleRankReturnsItsInput", frozenset({"aliased"})),
+    Swap("OneBufferForAll", frozenset({"stale_output"})),
+    Swap("HangsOnOneRank", frozenset({"timeout"})),
+    Swap("DiesOnOneRank", frozenset({"crash"})),
+    Swap("DisagreesInShape", frozenset({"crash", "shape", "timeout"})),
+)
+
+
+@pytest.mark.parametrize("row", SWAPS, ids=lambda row: row.backend)
+def test_a_wrong_swap_is_rejected_like_any_wrong_operation(
+    row: Swap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate.ranked_calls, "_SECONDS", SECONDS)
+    verdicts = _swap_verdicts(f"tests.faults.faulty_swaps:{row.backend}", tmp_path)
+    failed = {verdict.reason for verdict in verdicts if verdict.verdict == "fail"}
+    assert failed
+    assert failed <= row.reasons, [verdict.message for verdict in verdicts]
+
+
+def _swap_verdicts(spec: str, directory: Path) -> list[Verdict]:
+    """Try all scenes until one rejects the backend: what hangs on one would hang on all."""
+    backend, verdicts = load(spec), []
+    for law in ("values", "no state"):
+        for scene in scenes_of("smoke"):
+            check = Check(backend, OPERATIONS["swap_chunks"], law, scene.name, 0, "cpu", directory)
+            with contextlib.suppress(Failed, Skipped):
+                check.hold()
+            assert check.verdict is not None
+            verdicts.append(check.verdict)
+            if check.verdict.verdict == "fail":
+                return verdicts
+    return verdicts
+
+
+def _record(spec: str, directory: Path) -> Record:
+    return Record(load(spec), "cpu", 0, 60.0, directory)
+
+
+@pytest.mark.parametrize("fault", ["OddExtentsUnnoticedInTheMiddle", "OddExtentsAsAssertion"])
+def test_odd_extents_that_some_ranks_accept_are_rejected(fault: str, tmp_path: Path) -> None:
+    record = _record(f"tests.faults.faulty_swaps:{fault}", tmp_path)
+    with pytest.raises(Failed, match="expected ValueError"):
+        test_swap.test_odd_extents_are_refused_on_every_rank_before_anything_is_said(
+            record, (0, 1, 2)
+        )
+    assert [verdict.reason for verdict in record.verdicts] == ["not_refused"]
+
+
+def test_a_swap_that_tells_everyone_everything_is_rejected(tmp_path: Path) -> None:
+    record = _record("tests.faults.faulty_swaps:EverythingToEveryone", tmp_path)
+    with pytest.raises(Failed, match="rank 0 says allgather"):
+        test_swap.test_halves_change_places_with_the_mirror_rank_and_nothing_else_is_said(
+            record, (0, 1, 2)
+        )
+    assert [verdict.reason for verdict in record.verdicts] == ["communication"]
+
+
+# -- a layer, wrong in one place -------------------------------------------------------------------
+
+
+class Layer(NamedTuple):
+    """A wrong layer, the law that rejects it, one of its reasons, and the outputs that are wrong.
+
+    `hidden` names a law that it passes, on the same ranks and scene.
+    """
+
+    fault: str
+    law: str
+    reason: str
+    outputs: frozenset[str] = frozenset()
+    or_reason: str = ""
+    hidden: str = ""
+    scene: int = 0
+    cp_size: int = 2
+
+
+GRADIENTS = frozenset({"dq", "dk", "dw"})
+BOTH, SUMS, BEST = "output in both modes", "sums over ranks", "columns are the best"
+MICRO = "sums over micro-batches"
+
+LAYERS = (
+    Layer("LocalPositions", BOTH, "value", hidden=BEST),
+    Layer("BottomRightAlignment", BEST, "future_key", frozenset({"indices"})),
+    Layer("LocalRanges", BEST, "range", frozenset({"indices"})),
+    Layer("KeysByRank", "other layouts", "value", hidden=BOTH),
+    Layer("LossOverOwnRows", SUMS, "value", hidden=BOTH),
+    Layer("EmptyRankSkipsTheGather", SUMS, "timeout", scene=1, cp_size=8),
+    # The other ranks' reduction meets the logged loss of the empty one: their sizes differ.
+    Layer("EmptyRankCutsTheGraph", SUMS, "crash", or_reason="timeout", scene=1, cp_size=8),
+    Layer("GatherInFrontOfRepeatedWork", SUMS, "value", frozenset({"dk"}), hidden=BOTH),
+    Layer("MeanOverEachMicroBatch", MICRO, "value", hidden=SUMS),
+    Layer("OnlyTheLogIsDivided", SUMS, "value", GRADIENTS, hidden=BOTH),
+    Layer("AttachedForEachChunk", SUMS, "value", GRADIENTS, hidden=BOTH),
+    Layer("PaddingByLocalRows", SUMS, "value", hidden=BOTH, scene=1),
+    Layer("WeightsStayBehind", BOTH, "value", hidden="other layouts"),
+    Layer("ColumnsStayAway", BOTH, "value", hidden="other layouts"),
+    Layer("ReturnsNothingToTheOwners", SUMS, "value", frozenset({"dk"}), hidden=BOTH),
+)
+
+
+def _tried(layer: str, scene: int, cp_size: int, backend: str = "torch") -> Tried:
+    setting = Setting(
+        backend,
+        tuple(range(cp_size)),
+        layer=f"tests.faults.faulty_layers:{layer}" if layer else Setting.layer,
+        seconds=SECONDS,
+    )
+    return Tried(load(backend), setting, scene_for(SCENES[scene], cp_size), 0, "cpu")
+
+
+def _rejected_for(law: str, tried: Tried) -> tuple[set[str], set[str]]:
+    """Reasons and outputs of everything that a law finds wrong."""
+    try:
+        judgements = LAWS[law][1](tried)
+    except RanksFailed as failed:
+        return {failed.reason}, set()
+    findings = [finding for judgement in judgements for finding in judgement.findings]
+    return {f.reason for f in findings}, {f.output for f in findings}
+
+
+@pytest.mark.parametrize("row", LAYERS, ids=lambda row: row.fault)
+def test_a_wrong_layer_is_rejected_for_its_own_reason(row: Layer) -> None:
+    reasons, outputs = _rejected_for(row.law, _tried(row.fault, row.scene, row.cp_size))
+    assert reasons & {row.reason, row.or_reason}
+    assert not row.outputs or outputs == row.outputs
+    if row.hidden:
+        hidden = _rejected_for(row.hidden, _tried(row.fault, row.scene, row.cp_size))
+        assert hidden == (set(), set())
+
+
+def test_an_empty_rank_is_named_when_the_others_wait_for_it() -> None:
+    tried = _tried("EmptyRankSkipsTheGather", 1, 8)
+    with pytest.raises(RanksFailed, match=r"^rank 7: waited in all_reduce, ranks 0, 1, 2, 3,"):
+        LAWS[SUMS][1](tried)
+    assert _rejected_for(SUMS, _tried("EmptyRankSkipsTheGather", 0, 2)) == (set(), set())
+
+
+def test_a_loss_attached_for_each_chunk_is_twice_as_large() -> None:
+    law = LAWS[SUMS][1]
+    judgements = law(_tried("AttachedForEachChunk", 0, 2))
+    (worst,) = [f for j in judgements for f in j.findings if f.output == "dw"][:1]
+    assert worst.got is not None
+    assert worst.expected is not None
+    assert round(worst.got / worst.expected, 3) == 2.0
+
+
+# -- kernels that are not reproducible -------------------------------------------------------------
+
+
+def test_atomics_pass_by_their_own_spread_and_an_error_beyond_it_does_not() -> None:
+    kernels, law = "tests.faults.faulty_layers:Atomics", "off-off beside off-on"
+    noisy = _tried("", 1, 2, kernels)
+    judgements = LAWS[law][1](noisy)
+    assert all(judgement.passed for judgement in judgements)
+    assert any("off-off uses" in judgement.tolerance for judgement in judgements)
+    wrong = _tried("AtomicsWithAnotherScaleWhenSwapped", 1, 2, kernels)
+    assert _rejected_for(law, wrong) == ({"value"}, {"dk"})
+
+
+# -- balance ---------------------------------------------------------------------------------------
+
+
+def test_zigzag_over_the_whole_pack_is_rejected_by_balance() -> None:
+    # CP1 (Megatron-LM@eadb247052): one sequence hides it.
+    loads = MIXES[0].loads(4)
+    assert judge_balanced(loads[PADDED]).passed
+    (finding,) = judge_balanced(loads["zigzag"]).findings
+    assert finding.reason == "imbalance"
+    assert judge_balanced(_causal("zigzag", 4)).passed
+
+
+def test_contiguous_ownership_is_rejected_by_balance() -> None:
+    # CP9 (Megatron-LM#6058).
+    (finding,) = judge_balanced(_causal("contiguous", 8)).findings
+    assert finding.reason == "imbalance"
+    assert finding.index == (7,)
+
+
+def test_a_guard_that_is_always_true_is_rejected_by_balance() -> None:
+    # CP9 (Megatron-LM@bbf7b46bb7): mirrored chunks are chosen whatever the documents are.
+    mix = MIXES[2]
+    loads = mix.loads(16)
+    chosen = loads["dualchunk"] if mix.rows >= max(mix.lengths) else loads["planned"]
+    others = [loads["planned"]]
+    (finding,) = judge_planned(chosen, mix.work(), UNIT, others).findings
+    assert finding.reason == "imbalance"
+    assert judge_planned(loads["planned"], mix.work(), UNIT, [loads["dualchunk"]]).passed
+
+
+def _causal(layout: str, cp_size: int) -> Load:
+    rows = 128 * cp_size
+    runs = [row_runs(rows, rank, cp_size, layout) for rank in range(cp_size)]
+    table = MIXES[0].scaled(rows).ranges() * 0
+    table[:, 1] = range(1, rows + 1)
+    return Load(layout, pairs_of(table, runs))
