@@ -199,17 +199,16 @@ def measure_until_decided(
         seconds = {mode: seconds[mode] + latest[mode] for mode in work}
         spent = time.perf_counter() - began
         last = done == MOST_ROUNDS or spent * (done + 1) / done > budget
-        if done % ROUNDS == 0:
+        if last and done < ROUNDS:
+            words = f"{done} rounds took {spent:.1f} s of {budget:.1f}"
+            raise Inconclusive(f"{words}, too few to judge")
+        if last or done % ROUNDS == 0:
             try:
                 return decide(seconds)
             except Inconclusive:
                 if last:
                     raise
-        elif last:
-            raise Inconclusive(
-                f"{done} rounds took {spent:.1f} s of {budget:.1f}, too few to judge"
-            )
-    raise AssertionError("MOST_ROUNDS is a multiple of ROUNDS")
+    raise AssertionError("the last round is the last one")
 
 
 def _seconds(call: Callable[[], object], device: str) -> float:

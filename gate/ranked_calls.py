@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +57,7 @@ def _call_on_rank(
     rank: Rank, spec: str, operation: str, case: Case, layout: str
 ) -> tuple[Outputs, list[Finding]] | None:
     """Make the call of one rank: its outputs and what is wrong with them, None without a part."""
-    backend, members = load(spec), case.arguments["members"]
+    backend, members = loaded(spec), case.arguments["members"]
     if rank.number not in members:
         return None
     own: dict[str, Any] = {
@@ -76,6 +77,12 @@ def _call_on_rank(
     )
     found = made.findings + _changed_meanwhile(spec, operation, made)
     return made.outputs, [_on(rank, finding) for finding in found]
+
+
+@functools.lru_cache
+def loaded(spec: str) -> Backend:
+    """Return the backend that `spec` names, imported once in this process: its state is kept."""
+    return load(spec)
 
 
 def subgroup(rank: Rank, members: list[int]) -> dist.ProcessGroup:

@@ -7,6 +7,7 @@ import datetime
 import faulthandler
 import os
 import pickle
+import shutil
 import socket
 import sys
 import threading
@@ -34,7 +35,7 @@ def serve(pipe: connection.Connection, rank: int, errors: str) -> None:
     """
     os.setsid()  # whatever a job starts goes when the rank goes
     os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(Path(errors).parent,), daemon=True).start()
     with Path(errors).open("ab", buffering=0) as stream:
         os.dup2(stream.fileno(), 2)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
@@ -122,8 +123,9 @@ def _wait_for_all(store: Store, rank: int, world: int, limit: datetime.timedelta
     store.wait([f"done-{each}" for each in range(world)], limit)
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(directory: Path) -> None:
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
+        shutil.rmtree(directory, ignore_errors=True)
         os._exit(1)

@@ -20,8 +20,7 @@ from accelerated.context_parallel import (
     positions_of,
     topk_kernel,
 )
-from gate.backends import load
-from gate.ranked_calls import subgroup
+from gate.ranked_calls import loaded, subgroup
 from gate.ranks import Rank, Said, Spy
 from gate.tensors import to_array, to_tensor
 from tests.cp.scenes import DIM, VALUE_DIM, Given
@@ -105,8 +104,8 @@ def _run_items(
     spy: Spy,
 ) -> Arrays:
     """Run the layer on some batch items and return everything that comes out of it."""
-    layer = load(setting.layer).target(
-        load(setting.backend).target,
+    layer = loaded(setting.layer).target(
+        loaded(setting.backend).target,
         setting.parallel,
         inputs.topk,
         DIM**-0.5,
@@ -165,7 +164,7 @@ def select(rank: Rank, setting: Setting, inputs: Given, unit: int) -> Arrays | N
     if rank.number not in setting.members:
         return None
     group = subgroup(rank, list(setting.members))
-    kernel = topk_kernel(load(setting.backend).target, inputs.topk)
+    kernel = topk_kernel(loaded(setting.backend).target, inputs.topk)
     ranges = to_tensor(inputs.ranges, rank.device)
     runs = setting.parallel.owned_runs(ranges.shape[1], dist.get_rank(group))
     rows = positions_of(runs).numpy()
@@ -190,7 +189,7 @@ def swap(
     if rank.number not in members:
         return None
     group = subgroup(rank, list(members))
-    function = load(backend).target.swap_chunks
+    function = loaded(backend).target.swap_chunks
     x = to_tensor(shards[members.index(rank.number)], rank.device)
     with Spy() as spy:
         once = function(x, group, dim)
@@ -204,7 +203,7 @@ def refuse(
     if rank.number not in members:
         return None
     group = subgroup(rank, list(members))
-    function = load(backend).target.swap_chunks
+    function = loaded(backend).target.swap_chunks
     with Spy() as spy:
         try:
             function(torch.zeros(2, rows, 3, device=rank.device), group)
@@ -221,7 +220,7 @@ def score_and_select(rank: Rank, setting: Setting, inputs: Given) -> list[Arrays
     if rank.number not in setting.members:
         return None
     group = subgroup(rank, list(setting.members))
-    backend = load(setting.backend).target
+    backend = loaded(setting.backend).target
 
     def kernel(
         q: Tensor, k: Tensor, w: Tensor, ranges: Tensor, *, row_offset: int
