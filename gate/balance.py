@@ -28,7 +28,7 @@ RULE = "balance"
 # Largest max/mean of counted pairs of a full causal sequence in a balanced mode.
 MOST_IMBALANCE = Fraction(1001, 1000)
 
-# Resampled medians, and the share of them outside the interval: one false alarm in 500 verdicts.
+# Resamples, and the share of them outside an interval.
 RESAMPLES = 4000
 OUTSIDE = 0.002
 
@@ -79,6 +79,8 @@ class Load:
 
 
 T = TypeVar("T")
+
+Seconds = NDArray[np.float64]
 
 Rounds = dict[str, tuple[tuple[float, ...], ...]]
 """seconds[round][rank] of every mode."""
@@ -235,9 +237,13 @@ def judge_follows(load: Load, seed: int = 0) -> Judgement:
     source = "balance: the interval of the slope of seconds over pairs lies above 0"
     if np.ptp(pairs) == 0:
         raise ValueError("pairs: got the same on all ranks, expected a difference to follow")
-    seconds = np.array(load.seconds)
-    shares = _slope(seconds, pairs) * np.ptp(pairs) / seconds.max(axis=1)
-    low, middle, high = _interval(shares, seed)
+
+    def explained(seconds: Seconds) -> Seconds:
+        centred = pairs - pairs.mean()
+        slope = seconds @ centred / (centred @ centred)
+        return np.asarray(slope * np.ptp(pairs) / seconds.max(axis=-1))
+
+    low, middle, high = _interval(explained, [load], seed)
     if low > 0:
         return Judgement(RULE, source)
     if middle > 0:
@@ -259,8 +265,11 @@ def judge_gain(before: Load, after: Load, seed: int = 0) -> tuple[Judgement, dic
     Inconclusive where the interval holds 1.
     """
     source = "balance: the interval of slowest / slowest lies above 1"
-    ratios = np.max(before.seconds, axis=1) / np.max(after.seconds, axis=1)
-    low, middle, high = _interval(ratios, seed)
+
+    def ratio(first: Seconds, second: Seconds) -> Seconds:
+        return np.asarray(first.max(axis=-1) / second.max(axis=-1))
+
+    low, middle, high = _interval(ratio, [before, after], seed)
     counted = max(before.pairs) / max(max(after.pairs), 1)
     found = {"gain": middle, "gain_low": low, "gain_high": high, "gain_by_count": counted}
     if low > 1:
@@ -273,17 +282,19 @@ def judge_gain(before: Load, after: Load, seed: int = 0) -> tuple[Judgement, dic
     return Judgement(RULE, source, (finding,), float("inf")), found
 
 
-def _slope(seconds: NDArray[np.float64], pairs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Slope of the line through the ranks, of every round: seconds [rounds, G], pairs [G]."""
-    centred = pairs - pairs.mean()
-    slope: NDArray[np.float64] = seconds @ centred / (centred @ centred)
-    return slope
+def _interval(
+    statistic: Callable[..., Seconds], loads: Sequence[Load], seed: int
+) -> tuple[float, float, float]:
+    """Lower end, value and upper end of a statistic of the ranks' typical seconds [..., G].
 
-
-def _interval(values: NDArray[np.float64], seed: int) -> tuple[float, float, float]:
-    """Lower end, median and upper end of the interval of the median of some rounds."""
+    Rounds are resampled, the same ones for all loads, which were measured side by side; what is
+    typical of a rank is its median, so that a moment in which the machine was busy weighs little.
+    """
     rng = np.random.default_rng(seed)
-    drawn = rng.choice(values, (RESAMPLES, len(values)))
-    medians = np.median(drawn, axis=1)
-    low, high = np.quantile(medians, [OUTSIDE / 2, 1 - OUTSIDE / 2])
-    return float(low), float(np.median(values)), float(high)
+    measured = [np.array(load.seconds) for load in loads]
+    rounds = min(len(seconds) for seconds in measured)
+    drawn = rng.integers(rounds, size=(RESAMPLES, rounds))
+    values = statistic(*(np.median(seconds[drawn], axis=1) for seconds in measured))
+    low, high = np.quantile(values, [OUTSIDE / 2, 1 - OUTSIDE / 2])
+    middle = statistic(*(np.median(seconds, axis=0) for seconds in measured))
+    return float(low), float(middle), float(high)

@@ -59,8 +59,10 @@ def _grid(highest: float, unit: str, base: float, height: float) -> list[str]:
         lines.append(
             f'<line x1="{_LEFT}" x2="{_WIDTH - 12}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
         )
-        label = f"{highest * quarter / 4:.3g}" + (f" {unit}" if quarter == 4 else "")
+        label = f"{highest * quarter / 4:.3g}"
         lines.append(_text(_LEFT - 5, y + 4, label, 'text-anchor="end"'))
+    # Above the highest bar and not before its number: a long unit has no room at the margin.
+    lines.append(_text(4, base - height - 8, unit))
     return lines
 
 

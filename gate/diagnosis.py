@@ -190,6 +190,8 @@ def _everything(evidence: Evidence) -> str | None:
     bad = evidence.finding.bad
     if bad is None or evidence.finding.reason != "value" or evidence.got is None:
         return None
+    if evidence.axes.startswith("G"):
+        return None  # bits that ranks exchange have no formula
     if evidence.expected is not None:
         bad = bad[np.isfinite(evidence.expected)]
     if bad.size >= 16 and bad.mean() > 0.5:

@@ -23,6 +23,7 @@ from gate import report
 from gate.backends import Backend, BackendError, load
 from gate.calls import POISON_ENVIRONMENT
 from gate.check import Check, Failed, Skipped, checks_of, drawn_checks, unfinished
+from gate.page import write_page
 from gate.profiles import PROFILES, Profile, profile_named
 from gate.record import Record
 from gate.scenes import scenes_of
@@ -397,6 +398,7 @@ class Reporter:
         elif exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = self.gate.exit_status
         report.write_summary(self.gate.report_dir)
+        write_page(self.gate.report_dir)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the verdict table and where the report is."""

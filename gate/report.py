@@ -29,7 +29,7 @@ from gate.operations import OPERATIONS
 from gate.profiles import Profile
 from gate.verdicts import FILE, Verdict, read
 
-_MADE = (FILE, "summary.md", "junit.xml", "environment.json", "failures", "balance")
+_MADE = (FILE, "summary.md", "report.html", "junit.xml", "environment.json", "failures", "balance")
 _PART = "junit.part.xml"
 
 

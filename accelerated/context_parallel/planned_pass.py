@@ -47,7 +47,7 @@ def planned_pass(
 def _collect(x: Tensor, plan: Plan, rank: int, group: dist.ProcessGroup) -> Tensor:
     """Rows of the runs that a rank works on, from the rows x [B, s, ...] that it owns."""
     rows = [_rows(x, len(run)) for run in plan.runs(rank)]
-    _own(rows[0], x, plan, rank, plan.kept[rank])
+    rows[0].copy_(x[:, _place(plan, rank, plan.kept[rank])])
     exchange(
         [(t.target, x[:, _place(plan, rank, t.run)]) for t in plan.transfers if t.source == rank],
         list(zip(_sources(plan, rank), rows[1:], strict=True)),
@@ -71,10 +71,6 @@ def _return(result: Tensor, plan: Plan, rank: int, group: dist.ProcessGroup) -> 
     for each, rows in zip(given, arriving, strict=True):
         own[:, _place(plan, rank, each.run)] = rows
     return own
-
-
-def _own(rows: Tensor, x: Tensor, plan: Plan, rank: int, run: range) -> None:
-    rows.copy_(x[:, _place(plan, rank, run)])
 
 
 def _sources(plan: Plan, rank: int) -> list[int]:

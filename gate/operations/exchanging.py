@@ -33,6 +33,8 @@ GROUPS: tuple[tuple[int, ...], ...] = (
     (0,),
 )
 
+_HALVES = ("first", "second")
+
 _KINDS: tuple[Any, ...] = (np.float32, ml_dtypes.bfloat16, np.int32, np.float16, np.bool_)
 
 
@@ -61,7 +63,33 @@ def _swap(function: Callable[..., Any], *, x: Any, dim: int, group: Any) -> Any:
 
 
 def _judge_swap(case: Case, outputs: Outputs, arithmetic: Arithmetic) -> Judgement:
-    return judge_bitwise(outputs["swapped"], _swapped(**case.arguments), output="swapped")
+    got, expected = outputs["swapped"], _swapped(**case.arguments)
+    what = f"differs in its bits: {_origins(got, expected, case.arguments)}"
+    return judge_bitwise(got, expected, output="swapped", what=what)
+
+
+def _origins(got: NDArray[Any], expected: NDArray[Any], arguments: Arguments) -> str:
+    """Say of the first wrong half where its bits come from and where they should."""
+    axis = 1 + arguments["dim"]
+    found, wanted, given = (
+        [np.split(shard, 2, axis=axis - 1) for shard in stacked]
+        for stacked in (got, expected, arguments["x"])
+    )
+    for rank, half in np.ndindex(len(got), 2):
+        if found[rank][half].tobytes() == wanted[rank][half].tobytes():
+            continue
+        return (
+            f"member {rank} holds as its {_HALVES[half]} half "
+            f"{_source(found[rank][half], given)}, expected {_source(wanted[rank][half], given)}"
+        )
+    return "nowhere"
+
+
+def _source(part: NDArray[Any], given: list[list[NDArray[Any]]]) -> str:
+    for rank, half in np.ndindex(len(given), 2):
+        if part.tobytes() == given[rank][half].tobytes():
+            return f"the {_HALVES[half]} half of member {rank}"
+    return "what no member had"
 
 
 def _shape(arguments: Arguments) -> tuple[int, ...]:

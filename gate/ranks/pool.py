@@ -27,6 +27,7 @@ from gate.ranks.process import GRACE, serve
 
 _PRELOADED = ["gate.ranks.preload"]
 _ERROR_TAIL = 400
+_START_SECONDS = 180.0
 
 
 @dataclass
@@ -93,7 +94,8 @@ class Ranks:
         if not all(each.process.is_alive() for each in self._processes):
             self.close()
         self._directory.mkdir(exist_ok=True)
-        for rank in range(len(self._processes), world):
+        fresh = range(len(self._processes), world)
+        for rank in fresh:
             ours, theirs = self._context.Pipe()
             errors = self._directory / f"stderr-{rank}"
             errors.touch()
@@ -103,6 +105,11 @@ class Ranks:
             process.start()
             theirs.close()
             self._processes.append(_Process(ours, process, errors))
+        # Importing torch is no part of a job's time.
+        for rank in fresh:
+            if not self._processes[rank].pipe.poll(_START_SECONDS):
+                raise RanksFailed("timeout", rank, f"did not start within {_START_SECONDS:g} s")
+            self._receive(rank)
 
     def _replies(self, job: Job) -> dict[int, Reply]:
         """Replies in the order they come, all of them unless a rank fails or time is up."""

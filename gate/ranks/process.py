@@ -31,6 +31,7 @@ _WAITED = ("timed out", "timeout", "connection closed", "connection reset", "bro
 def serve(pipe: connection.Connection, rank: int, errors: str) -> None:
     """Run jobs from the pipe until it is closed, as the process of one rank.
 
+    An empty reply says that the rank is there; then comes one for each job.
     `errors` is the file that takes what the process writes to standard error.
     """
     os.setsid()  # whatever a job starts goes when the rank goes
@@ -41,6 +42,7 @@ def serve(pipe: connection.Connection, rank: int, errors: str) -> None:
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         torch.set_num_threads(1)
         with contextlib.suppress(EOFError, OSError):
+            pipe.send(Reply())
             while True:
                 job, path = pipe.recv()
                 store = FileStore(path, job.world)

@@ -55,13 +55,18 @@ def require_ranks(device: str, world: int) -> None:
         raise NotSupported(f"needs {world} ranks, here are {most} on {device}")
 
 
+def keeps_bits(backend: Backend, chunk: int) -> bool:
+    """True if the backend claims that splitting rows at chunks of this size changes no bit."""
+    claims = backend.guarantees
+    return bool(claims.deterministic and claims.row_split and chunk % claims.row_split == 0)
+
+
 def require_bits(backend: Backend, chunk: int) -> None:
     """Raise NotSupported unless rows may be split at chunks of this size without changing a bit."""
-    claims = backend.guarantees
-    if claims.row_split is None or not claims.deterministic:
-        raise NotSupported(f"{backend.name} does not claim row_split and deterministic")
-    if chunk % claims.row_split:
-        raise NotSupported(f"chunks of {chunk} rows are no multiple of {claims.row_split}")
+    if not keeps_bits(backend, chunk):
+        raise NotSupported(
+            f"{backend.name} does not claim deterministic and a row_split that divides {chunk} rows"
+        )
 
 
 @functools.lru_cache(maxsize=24)

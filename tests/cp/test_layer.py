@@ -15,10 +15,11 @@ import pytest
 
 from gate.ranks import ranks
 from gate.record import Record
+from gate.rules import judge_bitwise
 from tests.cp.jobs import Setting, select
 from tests.cp.laws import selection
 from tests.cp.layer_laws import LAWS, Tried
-from tests.cp.runs import LAYER_KERNELS, SECONDS, require, require_ranks
+from tests.cp.runs import LAYER_KERNELS, SECONDS, keeps_bits, require, require_ranks
 from tests.cp.scenes import SCENES, LayerScene, given, scene_for
 
 pytestmark = pytest.mark.ranks
@@ -98,9 +99,15 @@ def test_every_mode_selects_the_best_columns_of_the_whole_sequence(
         world = max(group) + 1
         replies = ranks(record.device).run(select, world, setting, inputs, unit, seconds=SECONDS)
         members = [replies[member] for member in group]
-        for mode in ("off", "swapped", "planned"):
-            whole = np.concatenate([member[mode] for member in members], axis=1)
-            judged(selection(whole, inputs, record.backend, f"indices, {mode}"))
+        whole = {
+            mode: np.concatenate([member[mode] for member in members], axis=1)
+            for mode in ("off", "swapped", "planned")
+        }
+        for mode, indices in whole.items():
+            judged(selection(indices, inputs, record.backend, f"indices, {mode}"))
+        if keeps_bits(record.backend, inputs.ranges.shape[1] // (2 * len(group))):
+            for mode in ("swapped", "planned"):
+                judged(judge_bitwise(whole[mode], whole["off"], output=f"indices, {mode}"))
 
 
 @pytest.mark.suite

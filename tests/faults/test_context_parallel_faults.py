@@ -68,6 +68,12 @@ def test_a_wrong_swap_is_rejected_like_any_wrong_operation(
     assert failed <= row.reasons, [verdict.message for verdict in verdicts]
 
 
+def test_a_wrong_swap_is_told_whose_half_it_holds(tmp_path: Path) -> None:
+    *_, last = _swap_verdicts("tests.faults.faulty_swaps:FirstHalves", tmp_path)
+    assert "the first half of member 0" in last.message
+    assert "a formula" not in last.message
+
+
 def _swap_verdicts(spec: str, directory: Path) -> list[Verdict]:
     """Try all scenes until one rejects the backend: what hangs on one would hang on all."""
     backend, verdicts = load(spec), []
