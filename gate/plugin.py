@@ -12,10 +12,8 @@ import contextlib
 import faulthandler
 import os
 import sys
-import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,24 +21,20 @@ from gate import report
 from gate.backends import Backend, BackendError, load
 from gate.calls import POISON_ENVIRONMENT
 from gate.check import Check, Failed, Skipped, checks_of, drawn_checks, unfinished
-from gate.page import write_page
-from gate.profiles import PROFILES, Profile, profile_named
+from gate.profiles import PROFILES
 from gate.record import Record
+from gate.run import MEASURED_NOTHING, Gate, Reporter, unfinished_record
 from gate.scenes import scenes_of
-from gate.tensors import require_device
 from gate.threads import share_cores
-from gate.verdicts import Verdict, append, as_record
+from gate.verdicts import as_record
 
 GATE_PARTS = ("tests/equivalence", "tests/cp", "tests/perf")
 # What tests of the suite's own context parallelism judge, in the place of a backend.
 CONTEXT_PARALLEL = "accelerated.context_parallel"
-MEASURED_NOTHING = 2
-# Workers that may die one after the other, no check ended between them, before the run is given up.
-FUTILE_RESTARTS = 2
 
 _check_key = pytest.StashKey[Check]()
 _record_key = pytest.StashKey[Record]()
-_gate_key = pytest.StashKey["Gate"]()
+_gate_key = pytest.StashKey[Gate]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,41 +66,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         help="a check that takes longer has failed (default: by profile)",
     )
-
-
-class Gate:
-    """What one run of the gate knows: its options, its backends, and what was reported so far."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        option = config.getoption
-        self.profile: Profile = profile_named(option("--profile"))
-        self.device: str = option("--device")
-        require_device(self.device)
-        self.seed: int = option("--seed")
-        self.report_dir = Path(option("--report-dir")).resolve()
-        self.timeout: float = option("--check-timeout") or self.profile.timeout
-        self.specs: list[str] = option("--backend") or ["torch"]
-        self.backends: list[Backend] = [load(spec) for spec in self.specs]
-        self.outcomes: dict[str, int] = {}
-
-    def write(self, record: dict[str, Any]) -> None:
-        """Write one verdict and count it."""
-        append(self.report_dir, record)
-        # That the suite's own part is right says nothing of a backend, so it is no pass for one.
-        if record["backend"] in self.specs or record["verdict"] == "fail":
-            self.count(record["verdict"])
-
-    def count(self, outcome: str) -> None:
-        """Count a verdict, or the outcome of a test that leaves none (a benchmark)."""
-        kind = {"passed": "pass", "failed": "fail", "skipped": "skip"}.get(outcome, outcome)
-        self.outcomes[kind] = self.outcomes.get(kind, 0) + 1
-
-    @property
-    def exit_status(self) -> int:
-        """0 all passed or skipped with a reason, 1 something failed, 2 nothing was checked."""
-        if self.outcomes.get("fail"):
-            return 1
-        return 0 if self.outcomes.get("pass") else MEASURED_NOTHING
 
 
 # -- set-up --------------------------------------------------------------------------------------
@@ -297,7 +256,7 @@ def pytest_runtest_makereport(
         verdicts.append(check.verdict or unfinished(check.identity, check.device, *_why(call)))
     elif made.failed and all(v.verdict != "fail" for v in verdicts):
         gate = item.config.stash[_gate_key]
-        verdicts.append(_unfinished_record(item.nodeid, gate, *_why(call)))
+        verdicts.append(unfinished_record(item.nodeid, gate, *_why(call)))
     made.gate_verdicts = [as_record(verdict) for verdict in verdicts]  # type: ignore[attr-defined]
     return made
 
@@ -310,23 +269,6 @@ def _why(call: pytest.CallInfo[None]) -> tuple[str, str]:
     return "exception", f"raised {type(error).__name__}: {error}"
 
 
-def _unfinished_record(nodeid: str, gate: Gate, reason: str, message: str) -> Verdict:
-    """Return the verdict of a test with a record that left none itself."""
-    test, _, parameters = nodeid.partition("::")[2].partition("[")
-    return Verdict(
-        operation="context_parallel",
-        case=parameters.partition("]")[0],
-        backend=next((spec for spec in gate.specs if spec in parameters), gate.specs[0]),
-        device=gate.device,
-        law=test.removeprefix("test_").replace("_", " "),
-        rule="bitwise",
-        verdict="fail",
-        reason=reason,
-        message=message,
-        seed=gate.seed,
-    )
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Begin the report, in the controlling process alone."""
@@ -334,76 +276,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if gate is None or _is_worker(session.config):
         return
     session.config.pluginmanager.register(Reporter(gate), "indexer-gate-reporter")
-
-
-class Reporter:
-    """Writes the report: lives in the controlling process and hears of every check there."""
-
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
-        self.began: dict[str, float] = {}
-        self.futile_restarts = 0
-        report.write_environment(gate.report_dir, gate.backends, gate.device, gate.profile)
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note when a check began, to tell a hang from a crash."""
-        self.began[nodeid] = time.monotonic()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the verdict that a test brings along."""
-        self.futile_restarts = 0
-        records = getattr(report, "gate_verdicts", None)
-        for record in records or ():
-            self.gate.write(record)
-        if records is None and report.when == "call":
-            self.gate.count(report.outcome)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
-        """Give a check whose process died its verdict."""
-        # The scheduler adds the group of tests to the name of one that is in a group.
-        identity = crashitem.partition("[")[2].rpartition("]")[0]
-        elapsed = time.monotonic() - self.began.get(crashitem, time.monotonic())
-        hung = elapsed >= self.gate.timeout
-        message = (
-            f"the check did not end within {self.gate.timeout:g} s; its process was ended"
-            if hung
-            else f"the process died {elapsed:.1f} s into the check (segmentation fault or exit)"
-        )
-        reason = "timeout" if hung else "crash"
-        verdict = (
-            unfinished(identity, self.gate.device, reason, message)
-            if " | " in identity
-            else _unfinished_record(crashitem, self.gate, reason, message)
-        )
-        report.gate_verdicts = [as_record(verdict)]  # type: ignore[attr-defined]
-        report.longrepr = f"{identity}: {reason}: {message}"
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: object, error: object | None) -> None:
-        """Give up where workers die before a check of theirs ends: the next one would die too."""
-        self.futile_restarts += error is not None
-        if self.futile_restarts > FUTILE_RESTARTS:
-            pytest.exit(
-                f"{self.futile_restarts} worker processes died in a row, with no check ended "
-                "between them: does importing a backend end the process?",
-                returncode=self.gate.exit_status or MEASURED_NOTHING,
-            )
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """End with the status of contract.md; what pytest itself found wrong stays what it is."""
-        if session.testsfailed:  # tests that leave no verdict and files that cannot be read, too
-            session.exitstatus = 1
-        elif exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            session.exitstatus = self.gate.exit_status
-        report.write_summary(self.gate.report_dir)
-        write_page(self.gate.report_dir)
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the verdict table and where the report is."""
-        terminalreporter.write_line("")
-        terminalreporter.write_line(report.console(self.gate.report_dir))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
