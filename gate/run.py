@@ -18,7 +18,7 @@ from gate.check import unfinished
 from gate.page import write_page
 from gate.profiles import Profile, profile_named
 from gate.tensors import require_device
-from gate.verdicts import Verdict, append, as_record
+from gate.verdicts import Verdict, append, as_record, read
 
 MEASURED_NOTHING = 2
 # Workers that may die one after the other, no check ended between them, before the run is given up.
@@ -138,10 +138,18 @@ class Reporter:
             session.exitstatus = 1
         elif exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = self.gate.exit_status
-        report.write_summary(self.gate.report_dir)
-        write_page(self.gate.report_dir)
+        if not self._only_benchmarks:
+            report.write_summary(self.gate.report_dir)
+            write_page(self.gate.report_dir)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the verdict table and where the report is."""
-        terminalreporter.write_line("")
-        terminalreporter.write_line(report.console(self.gate.report_dir))
+        if not self._only_benchmarks:
+            terminalreporter.write_line("")
+            terminalreporter.write_line(report.console(self.gate.report_dir))
+
+    @property
+    def _only_benchmarks(self) -> bool:
+        """True if tests passed and none left a verdict: there is no table to show."""
+        passed = bool(self.gate.outcomes.get("pass"))
+        return passed and next(read(self.gate.report_dir), None) is None
