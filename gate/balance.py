@@ -18,18 +18,19 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from gate.rules import Finding, Judgement
+from gate.timing.clock import Clock
+from gate.timing.interval import Interval, interval
+from gate.timing.verdict import Inconclusive
 
 RULE = "balance"
 
 # Largest max/mean of counted pairs of a full causal sequence in a balanced mode.
 MOST_IMBALANCE = Fraction(1001, 1000)
 
-# Resamples, and the share of them outside an interval.
-RESAMPLES = 4000
+# The share of resamples outside an interval.
 OUTSIDE = 0.002
 
 # Rounds that are measured at a time, and in all where the question stays open.
@@ -84,10 +85,6 @@ Seconds = NDArray[np.float64]
 
 Rounds = dict[str, tuple[tuple[float, ...], ...]]
 """seconds[round][rank] of every mode."""
-
-
-class Inconclusive(Exception):  # noqa: N818  (an outcome, not an error)
-    """Measurements do not decide a question either way."""
 
 
 def pairs_of(ranges: NDArray[Any], runs: Sequence[Sequence[range]]) -> tuple[int, ...]:
@@ -174,11 +171,11 @@ def measure(work: Mapping[str, Sequence[Callable[[], object]]], device: str, num
         for calls in work.values():
             calls[0]()
             calls[-1]()
-    backwards = number % 2 == 0
+    clock, backwards = Clock(device), number % 2 == 0
     seconds: Rounds = {}
     for mode in list(work)[:: -1 if backwards else 1]:
         ranks = range(len(work[mode]))[:: -1 if backwards else 1]
-        taken = {rank: _seconds(work[mode][rank], device) for rank in ranks}
+        taken = {rank: clock.time(work[mode][rank])[0].own for rank in ranks}
         seconds[mode] = (tuple(taken[rank] for rank in sorted(taken)),)
     return seconds
 
@@ -211,19 +208,6 @@ def measure_until_decided(
                 if last:
                     raise
     raise AssertionError("the last round is the last one")
-
-
-def _seconds(call: Callable[[], object], device: str) -> float:
-    _synchronise(device)
-    began = time.perf_counter()
-    call()
-    _synchronise(device)
-    return time.perf_counter() - began
-
-
-def _synchronise(device: str) -> None:
-    if device != "cpu":
-        getattr(torch, device.split(":")[0]).synchronize()
 
 
 def judge_follows(load: Load, seed: int = 0) -> Judgement:
@@ -282,19 +266,7 @@ def judge_gain(before: Load, after: Load, seed: int = 0) -> tuple[Judgement, dic
     return Judgement(RULE, source, (finding,), float("inf")), found
 
 
-def _interval(
-    statistic: Callable[..., Seconds], loads: Sequence[Load], seed: int
-) -> tuple[float, float, float]:
-    """Lower end, value and upper end of a statistic of the ranks' typical seconds [..., G].
-
-    Rounds are resampled, the same ones for all loads, which were measured side by side; what is
-    typical of a rank is its median, so that a moment in which the machine was busy weighs little.
-    """
-    rng = np.random.default_rng(seed)
+def _interval(statistic: Callable[..., Seconds], loads: Sequence[Load], seed: int) -> Interval:
+    """Interval of a statistic of the ranks' typical seconds [..., G], measured side by side."""
     measured = [np.array(load.seconds) for load in loads]
-    rounds = min(len(seconds) for seconds in measured)
-    drawn = rng.integers(rounds, size=(RESAMPLES, rounds))
-    values = statistic(*(np.median(seconds[drawn], axis=1) for seconds in measured))
-    low, high = np.quantile(values, [OUTSIDE / 2, 1 - OUTSIDE / 2])
-    middle = statistic(*(np.median(seconds, axis=0) for seconds in measured))
-    return float(low), float(middle), float(high)
+    return interval(statistic, measured, OUTSIDE, seed)

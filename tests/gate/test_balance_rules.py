@@ -13,7 +13,6 @@ import pytest
 from gate.balance import (
     MOST_ROUNDS,
     ROUNDS,
-    Inconclusive,
     Load,
     Rounds,
     judge_balanced,
@@ -26,6 +25,7 @@ from gate.balance import (
     pairs_of,
 )
 from gate.chart import bar_chart
+from gate.timing.verdict import Inconclusive
 
 CONTIGUOUS = tuple(range(1, 16, 2))
 ALIKE = (8,) * 8
