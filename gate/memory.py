@@ -11,10 +11,17 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Held(NamedTuple):
+    """Bytes of tensor storage: the most alive at once during a call, and what it left alive."""
+
+    peak: int
+    kept: int
 
 
 def peak_live_bytes(fn: Callable[[], object], device: str | torch.device = "cpu") -> int:
@@ -25,36 +32,43 @@ def peak_live_bytes(fn: Callable[[], object], device: str | torch.device = "cpu"
     where the memory is counted. Exceptions of `fn` pass through.
     Source: spec section 8 states its memory figures in this measure.
     """
+    return held_bytes(fn, device).peak
+
+
+def held_bytes(fn: Callable[[], object], device: str | torch.device = "cpu") -> Held:
+    """Return `peak_live_bytes` with the bytes that are still alive when the result is gone."""
     kind = torch.device(device)
     if kind.type == "cpu":
-        return _peak_of_storages(fn)
-    return _peak_of_allocator(fn, kind)
+        return _held_by_storages(fn)
+    return _held_by_allocator(fn, kind)
 
 
-def _peak_of_storages(fn: Callable[[], object]) -> int:
+def _held_by_storages(fn: Callable[[], object]) -> Held:
     # A cycle that holds a tensor dies whenever the collector happens to run: without it the
     # figure is the same every time, and never less than with it.
-    gc.collect()
     collected = gc.isenabled()
     gc.disable()
     try:
         with _LiveStorages() as live:
             fn()
-        peak: int = live.peak
-        return peak
+        # What the call made is all young, since nothing was collected meanwhile.
+        gc.collect(0)
+        return Held(live.peak, live.alive)
     finally:
         if collected:
             gc.enable()
 
 
-def _peak_of_allocator(fn: Callable[[], object], device: torch.device) -> int:
+def _held_by_allocator(fn: Callable[[], object], device: torch.device) -> Held:
     counters = getattr(torch, device.type)
     counters.synchronize(device)
     counters.reset_peak_memory_stats(device)
     before = int(counters.memory_allocated(device))
     fn()
     counters.synchronize(device)
-    return int(counters.max_memory_allocated(device)) - before
+    peak = int(counters.max_memory_allocated(device)) - before
+    gc.collect(0)
+    return Held(peak, int(counters.memory_allocated(device)) - before)
 
 
 class _LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -63,7 +77,7 @@ class _LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
-        self._live = 0
+        self.alive = 0
         # Sizes by identity: a storage that was an argument before it was a result is not ours.
         self._bytes: dict[int, int] = {}
         self._deaths: dict[int, weakref.ref[torch.UntypedStorage]] = {}
@@ -86,7 +100,7 @@ class _LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for storage in given.values():
             if id(storage) in self._bytes:
                 self._count(storage)
-        self.peak = max(self.peak, self._live)
+        self.peak = max(self.peak, self.alive)
         return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
@@ -94,18 +108,20 @@ class _LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key not in self._deaths:
             self._deaths[key] = weakref.ref(storage, lambda _: self._forget(key))
         # An out= argument may have grown, so the size is read again each time.
-        self._live += storage.nbytes() - self._bytes.get(key, 0)
+        self.alive += storage.nbytes() - self._bytes.get(key, 0)
         self._bytes[key] = storage.nbytes()
 
     def _forget(self, key: int) -> None:
         del self._deaths[key]
-        self._live -= self._bytes.pop(key)
+        self.alive -= self._bytes.pop(key)
 
 
 def _storages(tree: object) -> Iterator[torch.UntypedStorage]:
     if isinstance(tree, torch.Tensor):
         if tree.layout is torch.strided and tree.device.type == "cpu":
             yield tree.untyped_storage()
+    elif isinstance(tree, torch.UntypedStorage):
+        yield tree
     elif isinstance(tree, Mapping):
         for value in tree.values():
             yield from _storages(value)

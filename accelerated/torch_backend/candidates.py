@@ -68,7 +68,7 @@ def candidate_topk(
     q [B, S, H, D], k [B, C, D], w [B, S, H] fp32, fp16 or bf16, blocks int32 [B, S, M], ranges
     int32 [B, S, 2]; a block listed twice counts once, -1 is skipped. Returns int32 [B, S, topk],
     ascending, -1 in the unused slots, the lower id winning a tie. Only the keys of listed blocks
-    are scored, ROW_TILE rows at a time: memory does not grow with S x M. Not differentiable.
+    are scored, a tile of rows at a time: memory does not grow with S x M. Not differentiable.
     Raises ValueError as `indexer_topk` does, for a block size below 1 and, on a CPU, for blocks
     outside [-1, ceil(C / block_size)); elsewhere such blocks are skipped. Source: spec section 6.
     """

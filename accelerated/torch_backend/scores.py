@@ -18,11 +18,11 @@ from accelerated.torch_backend.arguments import (
 )
 from accelerated.torch_backend.tiles import (
     COLUMN_STEP,
-    ROW_TILE,
     Tile,
     buffer_elements,
     column_steps,
-    hidden,
+    outside,
+    row_tile,
     score_elements,
     tile_groups,
     visible_tiles,
@@ -102,24 +102,26 @@ class TileScorer:
     """Scores the rows of one tile at a time against runs of columns or columns of their own.
 
     Operands are copied even where they are fp32 already: a matrix product may add in another order
-    where its operands are aligned otherwise, and a caller's slice of rows can lie anywhere.
+    where its operands are aligned otherwise, and a caller's slice of rows can lie anywhere. On a
+    CPU the copy costs nothing: products of operands that are not in the cache are slower by as
+    much.
     """
 
     def __init__(self, q: Tensor, k: Tensor, w: Tensor) -> None:
         self._q, self._k, self._w = q, k, w
         self._item = -1
         heads, depth, columns = q.shape[2], q.shape[3], k.shape[1]
-        elements = buffer_elements(q.device)
-        self.run_width = _fit(elements, heads, columns)
-        self.gather_width = _fit(elements, max(heads, depth), columns)
+        rows, elements = row_tile(q.device), buffer_elements(q.device)
+        self.run_width = _fit(elements // rows, heads, columns)
+        self.gather_width = _fit(elements // rows, max(heads, depth), columns)
 
         new = torch.empty(0, dtype=torch.float32, device=q.device).new_empty
-        self._queries = new(ROW_TILE, heads, depth)
-        self._weights = new(ROW_TILE, 1, heads)
+        self._queries = new(rows, heads, depth)
+        self._weights = new(rows, 1, heads)
         self._keys = new(columns, depth)
-        self._gathered = new(ROW_TILE * self.gather_width, depth)
-        self._products = new(ROW_TILE * heads * self.run_width)
-        self._sums = new(ROW_TILE * self.run_width)
+        self._gathered = new(rows * self.gather_width, depth)
+        self._products = new(rows * heads * self.run_width)
+        self._sums = new(rows * self.run_width)
         self._rows = 0
 
     def load(self, tile: Tile) -> None:
@@ -164,22 +166,31 @@ class TileScorer:
 
 
 def visible_scores(
-    q: Tensor, k: Tensor, w: Tensor, ranges: Tensor, k_scale: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    ranges: Tensor,
+    k_scale: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Iterator[tuple[Tile, Tensor]]:
     """Yield the scores of successive rows with the tile they fill, -inf where a row sees nothing.
 
     Arguments as in `indexer_scores`, of any type that fp32 holds; `k_scale` [B, C] multiplies the
-    finished scores. Rows that see nothing may be left out. The scores stand in a buffer that the
-    next step overwrites: memory does not grow with S x C. To be run in `float32_arithmetic`.
+    finished scores. Rows that see nothing may be left out. The scores stand in their place of `out`
+    [B, S, C], or else in a buffer that the next step overwrites: memory does not grow with S x C.
+    To be run in `float32_arithmetic`.
     """
     scorer = TileScorer(q, k, w)
     buffer = torch.empty(0, dtype=torch.float32, device=q.device)
     tiles = visible_tiles(ranges, k.shape[1])
     for group, members in tile_groups(tiles, score_elements(q.device)):
-        count = math.prod(group.shape)
-        if buffer.numel() < count:
-            buffer = buffer.new_empty(count)
-        scores = buffer[:count].view(group.shape)
+        if out is not None:
+            scores = out[group.item, group.rows, group.columns]
+        else:
+            count = math.prod(group.shape)
+            if buffer.numel() < count:
+                buffer = buffer.new_empty(count)
+            scores = buffer[:count].view(group.shape)
         for tile in members:
             scorer.load(tile)
             rows = slice(tile.first_row - group.first_row, tile.stop_row - group.first_row)
@@ -188,18 +199,25 @@ def visible_scores(
                 scores[rows, columns] = scorer.run(first, stop)
         if k_scale is not None:
             scores *= k_scale[group.item, group.columns].float()
-        yield group, scores.masked_fill_(hidden(ranges, group), -math.inf)
+        for first, stop in group.edges():
+            ids = torch.arange(first, stop, dtype=torch.int32, device=q.device)
+            edge = scores[:, first - group.first_column : stop - group.first_column]
+            edge.masked_fill_(outside(ranges, group, ids), -math.inf)
+        yield group, scores
 
 
 def _fit(elements: int, depth: int, columns: int) -> int:
-    """Width of a step whose rows hold `depth` numbers a column, a whole number of COLUMN_STEPs."""
-    width = min(elements // (ROW_TILE * max(depth, 1)), columns)
+    """Width of a step that holds `depth` numbers a column and row, a whole number of COLUMN_STEPs.
+
+    `elements` is the number that a row has room for.
+    """
+    width = min(elements // max(depth, 1), columns)
     return max(width + -width % COLUMN_STEP, COLUMN_STEP)
 
 
 def _scores(q: Tensor, k: Tensor, w: Tensor, ranges: Tensor, k_scale: Tensor | None) -> Tensor:
     scores = torch.full((*q.shape[:2], k.shape[1]), -math.inf, dtype=torch.float32, device=q.device)
     with float32_arithmetic(q.device):
-        for tile, values in visible_scores(q, k, w, ranges, k_scale):
-            scores[tile.item, tile.rows, tile.columns] = values
+        for _ in visible_scores(q, k, w, ranges, k_scale, scores):
+            pass
     return scores

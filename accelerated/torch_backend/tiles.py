@@ -14,29 +14,38 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-# Rows that are scored together. Splitting the rows of a call at multiples of it changes no bit.
+# Splitting the rows of a call at multiples of it changes no bit: no tile has more rows.
 ROW_TILE = 32
+
+# Rows of a tile on a CPU. Half as many leave room for twice the columns in a buffer, which is worth
+# more there than the launches that fewer tiles save an accelerator; and less is scored that only
+# some rows see.
+_CPU_ROW_TILE = 16
 
 # Tiles and their steps begin at multiples of this, so that their keys begin with a cache line.
 COLUMN_STEP = 16
 
 # Bytes of one working buffer: on a CPU about what stays in its cache until it is used, on an
 # accelerator enough work to make the launch of a kernel cheap.
-_CPU_BYTES = 6 << 20
+_CPU_BYTES = 4 << 20
 _ACCELERATOR_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows of one batch item and the run of columns outside which none of them sees anything."""
+    """Rows of one batch item and the run of columns outside which none of them sees anything.
+
+    From `first_common` to `stop_common` every row sees every column; the run may be empty.
+    """
 
     item: int
     first_row: int
     stop_row: int
     first_column: int
     stop_column: int
+    first_common: int
+    stop_common: int
 
     @property
     def rows(self) -> slice:
@@ -53,6 +62,20 @@ class Tile:
         """Number of rows and of columns."""
         return self.stop_row - self.first_row, self.stop_column - self.first_column
 
+    def edges(self) -> Iterator[tuple[int, int]]:
+        """Yield the runs [first, stop) of columns that some row of the tile may not see."""
+        if self.first_common >= self.stop_common:
+            yield self.first_column, self.stop_column
+            return
+        for run in (self.first_column, self.first_common), (self.stop_common, self.stop_column):
+            if run[0] < run[1]:
+                yield run
+
+
+def row_tile(device: torch.device) -> int:
+    """Number of rows that are scored together on the device; it divides ROW_TILE."""
+    return _CPU_ROW_TILE if device.type == "cpu" else ROW_TILE
+
 
 def buffer_elements(device: torch.device) -> int:
     """Number of fp32 elements that one working buffer should hold on the device."""
@@ -65,39 +88,35 @@ def score_elements(device: torch.device) -> int:
 
 
 def visible_tiles(ranges: Tensor, columns: int) -> list[Tile]:
-    """Tiles of ROW_TILE rows that see anything, in order of batch item and row.
+    """Tiles of `row_tile` rows that see anything, in order of batch item and row.
 
     `ranges` int32 [B, S, 2]. Raises ValueError where a range is not within [0, columns].
 
     The host has to know which tiles to leave out: this is the one transfer from the device, and
-    the one wait for it, of each operation (three int32 for every ROW_TILE rows).
+    the one wait for it, of each operation (five int32 a tile).
     """
-    rows = ranges.shape[1]
+    rows, tile_rows = ranges.shape[1], row_tile(ranges.device)
     start, end = ranges.unbind(-1)
     empty = start >= end
     wrong = (start < 0) | (start > end) | (end > columns)
-    low = torch.where(empty, columns, start)
-    high = torch.where(empty, 0, end)
-    padding = (0, -rows % ROW_TILE)
-    summary = torch.stack(
-        [
-            _by_tile(pad(low, padding, value=columns)).amin(-1),
-            _by_tile(pad(high, padding)).amax(-1),
-            _by_tile(pad(wrong.to(torch.int32), padding)).amax(-1),
-        ],
-        dim=-1,
-    ).tolist()
+    low = _by_tile(torch.where(empty, columns, start), tile_rows)
+    high = _by_tile(torch.where(empty, 0, end), tile_rows)
+    bad = _by_tile(wrong.to(torch.int32), tile_rows)
+    # An empty row makes the common run empty too: its low is the last column, its high the first.
+    hulls = [low.amin(-1), high.amax(-1), low.amax(-1), high.amin(-1), bad.amax(-1)]
+    summary = torch.stack(hulls, dim=-1).tolist()
 
     tiles = []
     for item, row_tiles in enumerate(summary):
-        for number, (first, stop, bad) in enumerate(row_tiles):
-            first_row = number * ROW_TILE
-            stop_row = min(first_row + ROW_TILE, rows)
-            if bad:
+        for number, (first, stop, first_common, stop_common, refused) in enumerate(row_tiles):
+            first_row = number * tile_rows
+            stop_row = min(first_row + tile_rows, rows)
+            if refused:
                 _raise_range(ranges, wrong, item, slice(first_row, stop_row), columns)
             if first < stop:
                 first -= first % COLUMN_STEP
-                tiles.append(Tile(item, first_row, stop_row, first, stop))
+                common = first_common, stop_common
+                tiles.append(Tile(item, first_row, stop_row, first, stop, *common))
     return tiles
 
 
@@ -151,8 +170,11 @@ def outside(ranges: Tensor, tile: Tile, ids: Tensor) -> Tensor:
     return (ids < start) | (ids >= end)
 
 
-def _by_tile(rows: Tensor) -> Tensor:
-    return rows.view(len(rows), -1, ROW_TILE)
+def _by_tile(values: Tensor, tile_rows: int) -> Tensor:
+    """Values [B, S] of the rows as [B, tiles, rows]; the last one fills up the last tile."""
+    missing = -values.shape[1] % tile_rows
+    whole = torch.cat([values, values[:, -1:].expand(-1, missing)], dim=1)
+    return whole.view(len(values), -1, tile_rows)
 
 
 def _joined(tile: Tile, later: Tile) -> Tile:
@@ -162,6 +184,8 @@ def _joined(tile: Tile, later: Tile) -> Tile:
         later.stop_row,
         min(tile.first_column, later.first_column),
         max(tile.stop_column, later.stop_column),
+        max(tile.first_common, later.first_common),
+        min(tile.stop_common, later.stop_common),
     )
 
 

@@ -13,14 +13,14 @@ import torch
 
 from accelerated.torch_backend.tiles import (
     COLUMN_STEP,
-    ROW_TILE,
     Tile,
     buffer_elements,
     column_steps,
+    row_tile,
 )
 
 # Steps of a tile that are kept from one walk to the next, each a working buffer in size. On a CPU
-# four cover 2048 columns of 64 heads.
+# four cover 4096 columns of 64 heads.
 _KEPT = 4
 
 T = TypeVar("T")
@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 def run_steps(tile: Tile, heads: int, device: torch.device) -> list[slice]:
     """Cut a tile's columns so that the heads of a step fill one buffer; counted from its first."""
-    width = max(buffer_elements(device) // (ROW_TILE * max(heads, 1)), COLUMN_STEP)
+    room = buffer_elements(device) // (row_tile(device) * max(heads, 1))
+    width = max(room, COLUMN_STEP)
     origin = tile.first_column
     return [slice(first - origin, stop - origin) for first, stop in column_steps(tile, width)]
 

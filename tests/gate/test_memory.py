@@ -41,6 +41,10 @@ COUNTS: dict[str, tuple[Callable[[], object], int]] = {
     "a result of what was there before": (lambda: X * 2, BYTES),
     "writing into what was there before": (lambda: X.add_(1), 0),
     "a view of what was there before": (lambda: X.view(10, 100).t()[3:], 0),
+    "a tensor made of a storage that was there before": (
+        lambda: torch.empty(0).set_(X.untyped_storage(), 0, (N,), (1,)),
+        0,
+    ),
     "a copy of a view": (lambda: X.view(10, 100).t().contiguous(), BYTES),
     "a view keeps all of its storage": (lambda: torch.zeros(N)[:1], BYTES),
     "several results of one operator": (lambda: torch.sort(X), BYTES + 8 * N),
