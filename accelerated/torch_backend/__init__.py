@@ -16,7 +16,7 @@ from accelerated.context_parallel.swap import swap_chunks
 from accelerated.torch_backend.attention import dense_attention, sparse_attention
 from accelerated.torch_backend.attention_target import attention_target
 from accelerated.torch_backend.candidates import candidate_blocks, candidate_topk
-from accelerated.torch_backend.gather import gather_keys
+from accelerated.torch_backend.gather import gather_keys, gather_variants
 from accelerated.torch_backend.indexer_loss import IndexerLoss, indexer_kl_loss
 from accelerated.torch_backend.loss_node import attach_indexer_loss
 from accelerated.torch_backend.scores import indexer_scores, indexer_scores_fp8
@@ -33,7 +33,9 @@ __all__ = [
     "dense_attention",
     "devices",
     "gather_keys",
+    "gather_variants",
     "guarantees",
+    "host_reads",
     "indexer_kl_loss",
     "indexer_scores",
     "indexer_scores_fp8",
@@ -50,3 +52,5 @@ arithmetic: dict[str, dict[str, str]] = {
     "default": {"operand": "float32", "intermediate": "float32", "accumulator": "float32"}
 }
 guarantees = frozenset({"deterministic", "ties:lowest", "order:ascending", f"row_split:{ROW_TILE}"})
+# Functions that wait for the device, and how often in one pass of a call.
+host_reads = {"visible_tiles": 1}
