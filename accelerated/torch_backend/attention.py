@@ -57,17 +57,8 @@ def sparse_attention(
     Raises ValueError for shapes, types or devices that do not agree, a value_dim outside [1, E], a
     scale that is not finite and, on a CPU, ids outside [-1, C). Source: spec section 8.
     """
-    sizes = require_shapes(q=(q, "B S A E"), kv=(kv, "B C E"), indices=(indices, "B S K"))
-    require_dtypes(FLOATING, q=q, kv=kv)
-    require_dtypes(IDS, indices=indices)
-    require_finite("softmax_scale", softmax_scale)
-    require_count("value_dim", value_dim, 1)
-    if value_dim > sizes["E"]:
-        raise ValueError(f"value_dim: got {value_dim}, expected at most E = {sizes['E']}")
-    if sink is not None:
-        require_shapes(q=(q, "B S A E"), sink=(sink, "A"))
-        require_dtypes(FLOATING, sink=sink)
-    ids = known_ids("indices", indices, sizes["C"])
+    require_sparse_arguments(q, kv, indices, softmax_scale, value_dim, sink)
+    ids = known_ids("indices", indices, kv.shape[1])
     results: tuple[Tensor, Tensor] = _SparseAttention.apply(  # type: ignore[no-untyped-call]
         q, kv, ids, softmax_scale, value_dim, sink
     )
@@ -86,14 +77,42 @@ def dense_attention(
     shapes, types or devices that do not agree, ranges outside [0, C] and a scale that is not
     finite. Source: spec section 8.
     """
-    require_shapes(q=(q, "B S A E"), k=(k, "B C A E"), v=(v, "B C A V"), ranges=(ranges, "B S 2"))
-    require_dtypes(FLOATING, q=q, k=k, v=v)
-    require_dtypes(IDS, ranges=ranges)
-    require_finite("softmax_scale", softmax_scale)
+    require_dense_arguments(q, k, v, ranges, softmax_scale)
     results: tuple[Tensor, Tensor] = _DenseAttention.apply(  # type: ignore[no-untyped-call]
         q, k, v, ranges, softmax_scale
     )
     return results
+
+
+def require_sparse_arguments(
+    q: Tensor,
+    kv: Tensor,
+    indices: Tensor,
+    softmax_scale: float,
+    value_dim: int,
+    sink: Tensor | None,
+) -> None:
+    """Check the arguments of `sparse_attention`, all but the ids."""
+    sizes = require_shapes(q=(q, "B S A E"), kv=(kv, "B C E"), indices=(indices, "B S K"))
+    require_dtypes(FLOATING, q=q, kv=kv)
+    require_dtypes(IDS, indices=indices)
+    require_finite("softmax_scale", softmax_scale)
+    require_count("value_dim", value_dim, 1)
+    if value_dim > sizes["E"]:
+        raise ValueError(f"value_dim: got {value_dim}, expected at most E = {sizes['E']}")
+    if sink is not None:
+        require_shapes(q=(q, "B S A E"), sink=(sink, "A"))
+        require_dtypes(FLOATING, sink=sink)
+
+
+def require_dense_arguments(
+    q: Tensor, k: Tensor, v: Tensor, ranges: Tensor, softmax_scale: float
+) -> None:
+    """Check the arguments of `dense_attention`, all but the values of the ranges."""
+    require_shapes(q=(q, "B S A E"), k=(k, "B C A E"), v=(v, "B C A V"), ranges=(ranges, "B S 2"))
+    require_dtypes(FLOATING, q=q, k=k, v=v)
+    require_dtypes(IDS, ranges=ranges)
+    require_finite("softmax_scale", softmax_scale)
 
 
 class _SparseAttention(torch.autograd.Function):

@@ -54,6 +54,31 @@ def attention_target(
     ValueError for shapes, types or devices that do not agree, both or neither candidate set, ranges
     outside [0, C] and a scale that is not finite. Source: spec section 7.
     """
+    shape = require_target_arguments(q, k, softmax_scale, ranges, indices, sink, context)
+    target = torch.zeros(shape, dtype=torch.float32, device=q.device)
+    if indices is not None:
+        indices = known_ids("indices", indices, k.shape[1])
+    if context is not None:
+        context = known_ids("context", context, k.shape[1])
+    with float32_arithmetic(q.device):
+        outside = _outside_lse(q, k, softmax_scale, sink, context)
+        if ranges is not None:
+            _fill_dense(target, q, k, softmax_scale, ranges, outside)
+        if indices is not None:
+            _fill_sparse(target, q, k, softmax_scale, indices, outside)
+    return target
+
+
+def require_target_arguments(
+    q: Tensor,
+    k: Tensor,
+    softmax_scale: float,
+    ranges: Tensor | None,
+    indices: Tensor | None,
+    sink: Tensor | None,
+    context: Tensor | None,
+) -> list[int]:
+    """Check the arguments of `attention_target`; return the shape of its result."""
     candidates, axes = candidate_axes(ranges, indices)
     sizes = require_shapes(q=(q, "B S A E"), k=(k, _key_axes(k)), **candidates)
     require_dtypes(FLOATING, q=q, k=k)
@@ -65,20 +90,7 @@ def attention_target(
     if context is not None:
         require_shapes(q=(q, "B S A E"), context=(context, "B S W"))
         require_dtypes(IDS, context=context)
-
-    shape = [sizes[axis] for axis in axes.split()]
-    target = torch.zeros(shape, dtype=torch.float32, device=q.device)
-    if indices is not None:
-        indices = known_ids("indices", indices, sizes["C"])
-    if context is not None:
-        context = known_ids("context", context, sizes["C"])
-    with float32_arithmetic(q.device):
-        outside = _outside_lse(q, k, softmax_scale, sink, context)
-        if ranges is not None:
-            _fill_dense(target, q, k, softmax_scale, ranges, outside)
-        if indices is not None:
-            _fill_sparse(target, q, k, softmax_scale, indices, outside)
-    return target
+    return [sizes[axis] for axis in axes.split()]
 
 
 def _fill_dense(

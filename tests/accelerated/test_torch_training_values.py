@@ -1,12 +1,7 @@
-"""The torch backend's training operations stay within the error of fp32 arithmetic.
-
-The reference is run on arrays that carry the error of the declared arithmetic, so every element has
-a bound of its own and none is set by hand (spec section 9).
-"""
+"""The torch backend's training operations stay within the error of fp32 arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,12 +10,8 @@ from numpy.typing import DTypeLike
 
 import accelerated.torch_backend as backend
 import reference
-from accelerated.torch_backend import dense_attention, sparse_attention
 from accelerated.torch_backend.attention_target import attention_target
-from accelerated.torch_backend.indexer_loss import indexer_kl_loss
-from gate.arithmetic import NUMBER_TYPES, Arithmetic
-from gate.expected import with_error
-from gate.rules.bounded import Bounded, judge_bounded
+from tests.accelerated import training_judge
 from tests.accelerated.training_cases import (
     CASES,
     FORMS,
@@ -34,16 +25,10 @@ from tests.accelerated.training_cases import (
     target_arguments,
     whole_ranges,
 )
+from tests.accelerated.training_judge import DEFINED
 from tests.reference.golden import GoldenCase, golden_cases
 
-OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[str, ...]]] = {
-    "attention_target": (attention_target, reference.attention_target, ("target",)),
-    "indexer_kl_loss": (indexer_kl_loss, reference.indexer_kl_loss, ("loss", "dq", "dk", "dw")),
-    "sparse_attention": (sparse_attention, reference.sparse_attention, ("out", "lse")),
-    "dense_attention": (dense_attention, reference.dense_attention, ("out", "lse")),
-}
-
-GOLDEN = [case for case in golden_cases() if case.operation in OPERATIONS]
+GOLDEN = [case for case in golden_cases() if case.operation in DEFINED]
 
 every_case = pytest.mark.parametrize(("geometry", "dtype"), CASES.values(), ids=CASES.keys())
 both_forms = pytest.mark.parametrize("form", FORMS)
@@ -51,19 +36,7 @@ both_forms = pytest.mark.parametrize("form", FORMS)
 
 def judge(operation: str, arguments: Arguments, expected: dict[str, Any] | None = None) -> None:
     """Compare the backend's results with the reference's, or with `expected`, within its bounds."""
-    run, defined, names = OPERATIONS[operation]
-    results = run(**as_tensors(arguments))
-    carried = with_error(defined, arguments, Arithmetic())
-    if len(names) == 1:
-        results, carried = (results,), (carried,)
-    for name, result, uncertain in zip(names, results, carried, strict=True):
-        stored = arguments["q"].dtype.name if name == "out" else "float32"
-        assert str(result.dtype) == f"torch.{stored}"
-        bounds = Bounded.of(uncertain, NUMBER_TYPES[stored])
-        if expected is not None:
-            bounds = Bounded(expected[name], bounds.allowance, bounds.worst)
-        judgement = judge_bounded(result.double().numpy(), bounds, Arithmetic(), output=name)
-        assert judgement.passed, [finding.message for finding in judgement.findings]
+    training_judge.judge(backend, operation, arguments, expected)
 
 
 @every_case

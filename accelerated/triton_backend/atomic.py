@@ -1,0 +1,80 @@
+"""The Triton backend with keys' gradients added up by atomics: faster, and not the same every run.
+
+Operations and claims are those of `accelerated.triton_backend`, but for `indexer_kl_loss` and
+`attach_indexer_loss`: what the rows send to a column is added in the order in which it arrives.
+That takes no buffer and, where rows see runs, one product less a tile.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from torch import Tensor
+
+from accelerated import triton_backend
+from accelerated.torch_backend.indexer_loss import IndexerLoss, require_loss_arguments
+from accelerated.triton_backend import (
+    arithmetic,
+    attention_target,
+    candidate_blocks,
+    candidate_topk,
+    dense_attention,
+    devices,
+    gather_keys,
+    indexer_scores,
+    indexer_scores_fp8,
+    indexer_topk,
+    select_topk,
+    sparse_attention,
+    swap_chunks,
+)
+from accelerated.triton_backend import loss_node as node
+from accelerated.triton_backend.indexer_loss import loss_and_gradients
+
+__all__ = [
+    "arithmetic",
+    "attach_indexer_loss",
+    "attention_target",
+    "candidate_blocks",
+    "candidate_topk",
+    "dense_attention",
+    "devices",
+    "gather_keys",
+    "guarantees",
+    "indexer_kl_loss",
+    "indexer_scores",
+    "indexer_scores_fp8",
+    "indexer_topk",
+    "name",
+    "select_topk",
+    "sparse_attention",
+    "swap_chunks",
+]
+
+name = f"{triton_backend.name}, atomic"
+guarantees = triton_backend.guarantees - {"deterministic"}
+
+
+def indexer_kl_loss(
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    target: Tensor,
+    *,
+    ranges: Tensor | None = None,
+    indices: Tensor | None = None,
+    row_mask: Tensor | None = None,
+    coeff: float = 1.0,
+    rows: int,
+) -> IndexerLoss:
+    """KL divergence of the softmax of the index scores from the target, and its gradients.
+
+    All as in `accelerated.triton_backend.indexer_kl_loss`, but that dk is not the same in every
+    run: its sums are taken in the order in which they arrive. Source: spec section 7.
+    """
+    require_loss_arguments(q, k, w, target, ranges, indices, row_mask, coeff, rows)
+    share = coeff / rows
+    return loss_and_gradients(q, k, w, target, ranges, indices, row_mask, share, atomic=True)
+
+
+attach_indexer_loss = functools.partial(node.attach_indexer_loss, loss=indexer_kl_loss)
