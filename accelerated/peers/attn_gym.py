@@ -9,6 +9,8 @@ Read and run in version 0.0.17. Differences from the contract:
   so that it moves no selection, and nothing is un-folded: it would only round `w` once more.
 - Packed offsets are for a batch of one, so that batch items are then passed one by one, and ids
   count from the document's first column, which is added back.
+- It returns ids and no scores, and has no teacher and no loss. `gather_attn` has one tensor for
+  keys and values, so that its local window is no dense attention of the contract.
 - `gather_attn` returns an lse that contains the sink. Where there is one the contract's lse comes
   from a second call without it.
 """

@@ -8,6 +8,11 @@ Read and run in versions 0.16.1, 0.17.1 and 0.19.2. Differences from the contrac
   columns beyond its range. They are passed on.
 - topk is clamped to the number of columns; the slots that lack are -1. Before 0.19 it is the number
   of *rows* that clamps it: equal in self-attention, for which it is written, and nowhere else.
+- Its attention (`unfused_dsa_fn`) returns no log-sum-exp, which the contract wants of every core;
+  its own causal mask would hide what a row of another document sees.
+- Its loss computes the teacher inside, and so takes attention's queries and keys instead of a
+  target: `accelerated.peers.megatron_loss` runs it as it is. `DSAIndexerLossAutoScaler` attaches
+  the scalar of that loss alone, returns its input, and keeps the scale in a class for all models.
 - Version 0.16 selects inside the indexer module, which must have as many columns as rows.
 """
 

@@ -1,7 +1,7 @@
 """transformers: the indexer module of GLM-5 (`glm_moe_dsa`).
 
 It differs from DeepSeek-V3.2's in its rotation alone, which is no part of the operation; what
-`accelerated.peers.transformers_v32` says of the contract holds here too.
+`accelerated.peers.transformers_v32` says of the contract, and of what is not offered, holds here.
 """
 
 from __future__ import annotations

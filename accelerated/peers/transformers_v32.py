@@ -9,6 +9,8 @@ Read and run in versions 5.12.0 and 5.24.0. Differences from the contract:
   positive factor on every score of a call, so that they move no selection, and nothing is
   un-folded: it would only round `w` once more.
 - The module returns no scores.
+- The model has no teacher and no loss of the indexer. Its attention is dense under a mask, on any
+  of the library's attention functions, and none of them hands back a log-sum-exp.
 """
 
 from __future__ import annotations

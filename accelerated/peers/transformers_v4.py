@@ -10,6 +10,8 @@ Read and run in versions 5.12.0 and 5.24.0. Differences from the contract:
 - D^-1/2 multiplies the product after the ReLU and H^-1/2 multiplies w, both in float32. In
   `indexer_scores` w is divided by both beforehand; in `indexer_topk` they move no selection.
 - The scorer knows no ranges: -inf is filled in afterwards, as the indexer does.
+- The compressor gathers no keys: it turns ids into a mask over all of them. Attention has a sink
+  and hands back weights but no log-sum-exp. There is no teacher, no loss and no choice of blocks.
 """
 
 from __future__ import annotations
