@@ -48,7 +48,7 @@ def append(directory: Path, verdict: dict[str, Any]) -> None:
     """Append one verdict to the report in `directory` and hand it to the operating system."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / FILE).open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(_plain(verdict), allow_nan=False) + "\n")
+        lines.write(json.dumps(plain(verdict), allow_nan=False) + "\n")
 
 
 def read(directory: Path) -> Iterator[Verdict]:
@@ -63,15 +63,16 @@ def read(directory: Path) -> Iterator[Verdict]:
 
 def as_record(verdict: Verdict) -> dict[str, Any]:
     """Return the verdict as plain JSON types; numbers JSON has no name for become strings."""
-    record: dict[str, Any] = _plain(asdict(verdict))
+    record: dict[str, Any] = plain(asdict(verdict))
     return record
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return nested dicts and sequences as JSON can hold them: no tuples, no NaN, no infinity."""
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)
     return value

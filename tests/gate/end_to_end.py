@@ -51,7 +51,7 @@ def run_replay(report: Path, file: Path, *options: str) -> Run:
 
 def _run(arguments: list[str], report: Path, environment: dict[str, str]) -> Run:
     # The outer run's own settings are not for the inner one, poisoned memory included.
-    ours = ("PYTEST_", "MALLOC_PERTURB_")
+    ours = ("PYTEST_", "MALLOC_PERTURB_", "GITHUB_")
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     done = subprocess.run(
         [sys.executable, "-m", *arguments],

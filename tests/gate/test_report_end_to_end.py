@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from gate import replay
+from gate.report.__main__ import main as conclude
 from gate.verdicts import Verdict
-from tests.gate.end_to_end import BACKENDS, Run, run_gate, run_replay
+from tests.gate.end_to_end import BACKENDS, ROOT, Run, run_gate, run_replay
 
 SCALED, UNWRITTEN, REFUSES = (f"{BACKENDS}:{each}" for each in ("scaled", "unwritten", "refuses"))
 GATHERS_ONLY = "tests.gate.lethal_backends:gathers_only"
@@ -81,7 +82,11 @@ def test_skips_show_their_reason(run: Run) -> None:
 def test_the_summary_counts_every_check(run: Run) -> None:
     summary = (run.report / "summary.md").read_text(encoding="utf-8")
     assert summary.startswith("# FAIL: 3 passed, 2 failed, 3 skipped\n")
-    assert f"| {SCALED} | indexer_scores | FAIL | 0 | 1 | 0 |  | value (1) |" in summary
+    (row,) = (line for line in summary.splitlines() if f"| {SCALED} | indexer_scores |" in line)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2:6] == ["FAIL", "0", "1", "0"]
+    assert float(cells[6].removesuffix(" times").removesuffix("%")) > 1
+    assert cells[7] == "value (1)"
     assert f"| {GATHERS_ONLY} | select_topk | not provided | 0 | 0 | 1 |" in summary
     assert _failure(run, UNWRITTEN).message in summary
     assert "FAIL: 3 passed, 2 failed, 3 skipped" in run.output
@@ -93,6 +98,32 @@ def test_the_environment_names_backends_with_their_declarations(run: Run) -> Non
     assert environment["device"] == "cpu"
     assert environment["poisoned_allocator"]
     assert environment["packages"]["torch"]
+
+
+def test_every_file_of_the_contract_is_there_and_no_other(run: Run) -> None:
+    assert {path.name for path in run.report.iterdir()} == {
+        "verdicts.jsonl", "summary.md", "report.html", "junit.xml", "failures", "environment.json",
+    }  # fmt: skip
+    page = (run.report / "report.html").read_text(encoding="utf-8")
+    assert "<h1>FAIL: 3 passed, 2 failed, 3 skipped</h1>" in page
+
+
+def test_the_environment_says_where_operations_of_the_tree_are_written(run: Run) -> None:
+    environment = json.loads((run.report / "environment.json").read_text(encoding="utf-8"))
+    for backend, operation in ((SCALED, "indexer_scores"), (UNWRITTEN, "select_topk")):
+        file, line = environment["backends"][backend]["sources"][operation]
+        assert f"def {operation}(" in (ROOT / file).read_text("utf-8").splitlines()[line - 1]
+
+
+def test_progress_is_told_in_lines_where_there_is_no_terminal(run: Run) -> None:
+    assert "gate: 8 of 8 checks, 2 failed" in run.output
+    assert f"gate: FAIL indexer_scores of {SCALED}: value (values, three odd" in run.output
+    assert "[100%]" not in run.output
+    assert "\x1b" not in run.output
+
+
+def test_pytests_closing_line_is_the_last(run: Run) -> None:
+    assert "2 failed, 3 passed, 3 skipped" in run.output.rstrip().splitlines()[-1]
 
 
 def test_junit_agrees_with_the_verdicts(run: Run) -> None:
@@ -126,14 +157,30 @@ def test_memory_that_was_never_written_replays_too(run: Run) -> None:
     assert "select_topk of healthy on cpu: range" in again.output
 
 
-def test_nothing_checked_is_no_pass_and_a_report_can_be_added_to(run: Run, tmp_path: Path) -> None:
+def test_runs_add_to_one_report_that_is_concluded_once(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = shutil.copytree(run.report, tmp_path / "report")
     backend, checks = f"{BACKENDS}:gathers_only", "provided and candidate_topk"
-    added = run_gate(report, "--backend", backend, "--report-append", "-k", checks)
-    assert added.status == 2, added.output
+    options = ("--backend", backend, "--report-append", "--report-open", "-k", checks)
+    added = run_gate(report, *options, GITHUB_ACTIONS="true")
+    assert added.status == 2, f"nothing checked is no pass: {added.output}"
+    assert "report.html" not in added.output, "the last run alone has the summary"
+    assert "::error" not in added.output
     *before, last = added.verdicts
     assert before == run.verdicts
     assert (last.operation, last.reason) == ("candidate_topk", "not_provided")
-    assert len(ElementTree.parse(report / "junit.xml").getroot()) == 2
     environment = json.loads((report / "environment.json").read_text(encoding="utf-8"))
     assert {SCALED, backend} <= set(environment["backends"])
+    assert conclude(["--report-dir", str(report)]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("FAIL: 3 passed, 2 failed, 4 skipped") == 1
+    assert printed.count("report.html") == 1
+    for name in ("summary.md", "report.html"):
+        assert "3 passed, 2 failed, 4 skipped" in (report / name).read_text(encoding="utf-8")
+    assert [len(suite) for suite in ElementTree.parse(report / "junit.xml").getroot()] == [8, 1]
+
+
+def test_there_is_no_conclusion_without_a_report(tmp_path: Path) -> None:
+    assert conclude(["--report-dir", str(tmp_path / "nowhere")]) == 2
+    assert conclude(["--report-dir", str(tmp_path)]) == 2
