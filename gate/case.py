@@ -43,13 +43,17 @@ AXES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Case:
-    """The arguments of one call; `name` reads as a sentence, `seed` made the numbers."""
+    """The arguments of one call; `name` reads as a sentence, `seed` made the numbers.
+
+    `window` columns at the end of every row are attended to anyway and are no candidates.
+    """
 
     operation: str
     name: str
     arguments: dict[str, Any] = field(repr=False)
     seed: int = 0
     exact_ties: bool = False
+    window: int = 0
 
     @property
     def tensors(self) -> dict[str, NDArray[Any]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gate.backends import BackendError, load
 from gate.calls import POISON_ENVIRONMENT
+from gate.case_arguments import require_call
 from gate.check import Check, Failed, Skipped
 from gate.operations import OPERATIONS
 from gate.saved import load_failure
@@ -26,9 +27,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         saved = load_failure(options.file)
+        if OPERATIONS[saved.case.operation].one_call:
+            require_call(saved.case)
         backend = load(options.backend or saved.backend)
     except (ValueError, BackendError) as error:
-        print(error, file=sys.stderr)
+        told = str(error)
+        print(told if str(options.file) in told else f"{options.file}: {told}", file=sys.stderr)
         return 2
     case = saved.case
     check = Check(
