@@ -6,7 +6,9 @@ environment at hand, with the torch that it has, and nothing is installed.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import itertools
 import json
 import os
 import shlex
@@ -33,10 +35,13 @@ CONSTRAINTS = os.environ.get("INDEXER_GATE_CONSTRAINTS", "constraints.txt")
 # The gate's checks, in two runs: what is timed must not share the machine with another check.
 RESULTS = ("tests/equivalence", "tests/cp")
 SPEED = ("tests/perf",)
-SUITE = ("tests/reference", "tests/gate", "tests/faults", "tests/accelerated")
+SUITE = ("tests/reference", "tests/gate", "tests/faults", "tests/accelerated", "tests/docs")
 
 # With the options for pip: left to their own, the first two may replace the torch that is there.
 PEERS = {"attn-gym": ("--no-deps",), "megatron-core": ("--no-deps",), "transformers": ()}
+
+# Frameworks with an example backend of that name, and the distribution that each needs.
+FRAMEWORKS = {"jax": "jax", "paddle": "paddlepaddle"}
 
 # Prints the name and version of each package of the Python that runs it.
 LISTING = """
@@ -65,17 +70,24 @@ def environment(session: nox.Session) -> None:
         _python = _python_at_hand()
         _require_dependencies(_python)
         return
-    stamp = session.env_dir / "installed-from"
-    if not stamp.exists() or stamp.read_text() != _installed_from():
-        session.install(*_constraint_options(), "--editable", ".[dev]")
-        stamp.write_text(_installed_from())
     _python, _may_install = str(shutil.which("python", path=session.bin)), True
+    _install(session, ".", Path(session.env_dir))
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def development(session: nox.Session) -> None:
+    """Add what the suite's own tests and linters take to the environment."""
+    if _may_install:
+        _install(session, ".[dev]", Path(_python).parent.parent)
 
 
 @nox.session(venv_backend="none", requires=["environment"], default=False)
 def gate(session: nox.Session) -> None:
-    """Hold a backend to the reference: its results and its context parallelism."""
-    _finish(session, _pytest(session, RESULTS))
+    """Hold a backend to the reference and measure it, in one report with one verdict."""
+    results = _pytest(session, RESULTS, overrides=["--report-open"])
+    speed = _pytest(session, SPEED, overrides=["-n0", "--report-open", "--report-append"])
+    report = _run(session, "gate.report", "--report-dir", _report_directory(session.posargs))
+    _finish(session, results, speed, report)
 
 
 @nox.session(venv_backend="none", requires=["environment"], default=False)
@@ -112,13 +124,53 @@ def perf(session: nox.Session) -> None:
     _finish(session, _pytest(session, SPEED, overrides=["-n0"]))
 
 
+@nox.session(venv_backend="none", requires=["development"], default=False)
+def compile(session: nox.Session) -> None:
+    """Compile every kernel of a Triton backend for every target, and judge what its binary takes.
+
+    No device is needed: see docs/devices.md.
+    """
+    session.env["TRITON_INTERPRET"] = "0"
+    named = any(option.split("=")[0] == "--backend" for option in session.posargs)
+    chosen = [] if named else ["--backend", "triton"]
+    _finish(session, _pytest(session, ["tests/compilation"], defaults=chosen))
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def device(session: nox.Session) -> None:
+    """Run gate, peers and ceilings on the accelerator of this machine, within eight minutes."""
+    _finish(session, _run(session, "gate.device", *session.posargs))
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def regress(session: nox.Session) -> None:
+    """Time a backend of the working tree against the revision given by --base."""
+    _finish(session, _run(session, "gate.regress", *session.posargs))
+
+
+@nox.session(venv_backend="none", requires=["development"], default=False)
+def examine(session: nox.Session) -> None:
+    """Put every planted fault and right but odd kernels through the gate; write the scoreboard."""
+    session.env["OMP_NUM_THREADS"] = "1"
+    _finish(session, _run(session, "tests.faults.examine", "--out", "docs", *session.posargs))
+
+
+@nox.session(venv_backend="none", requires=["development"], default=False)
+def mutants(session: nox.Session) -> None:
+    """Change the code, and take checks from the gate, to see that each change is noticed."""
+    session.env.update({"OMP_NUM_THREADS": "1", "CI": "1"})
+    statuses = [_run(session, "tests.faults.deletion", "--out", "docs")]
+    statuses.append(_run(session, "tests.faults.mutants", "--out", "docs", *session.posargs))
+    _finish(session, *statuses)
+
+
 @nox.session(venv_backend="none", requires=["environment"], default=False)
 def replay(session: nox.Session) -> None:
     """Run one saved failing case again."""
     _finish(session, _run(session, "gate.replay", *session.posargs))
 
 
-@nox.session(venv_backend="none", requires=["environment"])
+@nox.session(venv_backend="none", requires=["development"])
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
     session.run(_python, "-m", "ruff", "check", ".")
@@ -126,7 +178,7 @@ def lint(session: nox.Session) -> None:
     session.run(_python, "-m", "mypy", *session.posargs)
 
 
-@nox.session(venv_backend="none", requires=["environment"])
+@nox.session(venv_backend="none", requires=["development"])
 def tests(session: nox.Session) -> None:
     """Test the suite itself: reference, instrument, planted faults and accelerated code."""
     # The workers share the cores: a team of threads for each would only get in the others' way.
@@ -146,11 +198,44 @@ def peers(session: nox.Session) -> None:
         session.run(_python, *command)
 
 
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def field_report(session: nox.Session) -> None:
+    """Put the released implementations that are installed through the gate; write their table."""
+    _finish(session, _run(session, "tests.docs.released", "docs", *session.posargs))
+
+
+@nox.session(venv_backend="none", requires=["environment"], default=False)
+def frameworks(session: nox.Session) -> None:
+    """Install other frameworks, all or those named first, and hold their backends to the reference.
+
+    Each is judged in a run of its own, and all in one report; options are those of `equivalence`.
+    """
+    named = list(itertools.takewhile(FRAMEWORKS.__contains__, session.posargs))
+    options = session.posargs[len(named) :]
+    statuses: list[int] = []
+    for name in named or FRAMEWORKS:
+        if _may_install:
+            command = ["-m", "pip", "install", *_constraint_options(), FRAMEWORKS[name]]
+            session.run(_python, *command)
+        added = ["--report-append"] if statuses else []
+        run = ["tests/equivalence", "--backend", name, *added]
+        statuses.append(_run(session, "pytest", *run, *options))
+    _finish(session, *statuses)
+
+
 # --------------------------------------------------------------------------------------------------
 
 # What the session `environment` found, for the sessions after it.
 _python = sys.executable
 _may_install = False
+
+
+def _install(session: nox.Session, what: str, environment: Path) -> None:
+    """Install this project in the environment, unless just that was installed from what is here."""
+    stamp = environment / f"installed-from-{what.strip('.[]') or 'project'}"
+    if not stamp.exists() or stamp.read_text() != _installed_from():
+        session.run(_python, "-m", "pip", "install", *_constraint_options(), "--editable", what)
+        stamp.write_text(_installed_from())
 
 
 def _pytest(
@@ -174,6 +259,14 @@ def _run(session: nox.Session, module: str, *arguments: str) -> int:
     session.log(shlex.join(command))
     added = {name: value for name, value in session.env.items() if value is not None}
     return subprocess.run(command, cwd=ROOT, env=added | os.environ, check=False).returncode
+
+
+def _report_directory(options: list[str]) -> str:
+    """The directory that pytest is told to report to, read as pytest reads it."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--report-dir", default="gate-report")
+    directory: str = parser.parse_known_args(options)[0].report_dir
+    return directory
 
 
 def _launch_options(options: list[str]) -> tuple[list[str], list[str]]:
