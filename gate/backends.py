@@ -23,9 +23,20 @@ ENTRY_POINT_GROUP = "indexer_gate.backends"
 # What the entry points of this distribution say, so that a checkout works without installation.
 REGISTERED = {
     "torch": "accelerated.torch_backend",
+    "triton": "accelerated.triton_backend",
+    "triton_atomic": "accelerated.triton_backend.atomic",
     "attn_gym": "accelerated.peers.attn_gym",
     "transformers": "accelerated.peers.transformers_v32",
+    "transformers_glm": "accelerated.peers.transformers_glm",
+    "transformers_v4": "accelerated.peers.transformers_v4",
     "megatron": "accelerated.peers.megatron",
+    "torch_compile": "accelerated.peers.torch_compile",
+    "deep_gemm": "accelerated.peers.deep_gemm",
+    "cudnn_frontend": "accelerated.peers.cudnn_frontend",
+    "flashinfer": "accelerated.peers.flashinfer",
+    "tilelang": "accelerated.peers.tilelang",
+    "jax": "accelerated.frameworks.jax_backend",
+    "paddle": "accelerated.frameworks.paddle_backend",
 }
 
 _ROW_SPLIT = re.compile(r"row_split:([1-9]\d*)")
@@ -83,6 +94,11 @@ class Backend:
         """Return the types that `operation` declares to compute with; float32 unless declared."""
         declared = self.declarations.get(operation, self.declarations.get("default", {}))
         return Arithmetic.declared(declared)
+
+    @property
+    def untimed(self) -> str:
+        """Say why times of the backend are not its own (it is interpreted); "" where they are."""
+        return str(getattr(self.target, "untimed", ""))
 
     def runs_on(self, device: str) -> bool:
         """True if the backend's `devices` admit `device` (a type, with or without an index)."""

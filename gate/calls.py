@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 import warnings
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from gate.backends import Backend
 from gate.case import Case
+from gate.guarded import GuardedAllocations
 from gate.operations import Operation, Outputs
 from gate.rules.finding import Finding
 from gate.tensors import DTYPE_NAMES, bits, to_array, to_tensor
@@ -78,10 +80,12 @@ def call(
     *,
     layout: str = "contiguous",
     inside: Call | None = None,
+    drive: Callable[..., Any] | None = None,
 ) -> Call:
     """Call `operation` of `backend` with the arguments of `case` and look at what came back.
 
-    `inside` is an earlier call of equal shapes whose input tensors are overwritten and used again.
+    `inside` is an earlier call of equal shapes whose input tensors are overwritten and used again;
+    `drive` takes the place of the operation's own driver.
     Raises NotSupported where the backend does.  Everything else that is wrong is a finding: an
     exception, outputs of another shape, dtype or device, inputs changed or returned.
     """
@@ -97,11 +101,13 @@ def call(
         for name, value in case.arguments.items()
     }
     _poison(operation, case, device)
+    # One layout is enough to see a write past an output, and the others see kernels undisturbed.
+    guard = GuardedAllocations() if layout == "offset" else contextlib.nullcontext()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), guard:
             # Whoever runs the gate may turn warnings into errors; a kernel that warns is not wrong.
             warnings.simplefilter("default")
-            returned = operation.drive(function, **arguments)
+            returned = (drive or operation.drive)(function, **arguments)
         _synchronise(device)
     except NotImplementedError as reason:
         raise NotSupported(str(reason) or "no reason given") from None
@@ -109,6 +115,8 @@ def call(
         return Call({}, {}, [_exception(error), *_mutated(placed)])
     results = returned if isinstance(returned, tuple) else (returned,)
     findings = _contract(operation, case, results, placed, device)
+    if isinstance(guard, GuardedAllocations):
+        findings += guard.findings()
     if findings:
         return Call({}, {}, [*findings, *_mutated(placed)])
     tensors = {out.name: t for out, t in zip(operation.outputs, results, strict=True)}
@@ -135,7 +143,7 @@ def _contract(
         wanted = ", ".join(output.name for output in operation.outputs)
         return [Finding("shape", f"returned {len(results)} outputs, expected {wanted}")]
     findings: list[Finding] = []
-    inputs = {p.memory.untyped_storage().data_ptr(): name for name, p in placed.items()}
+    inputs = {name: _span(place.memory) for name, place in placed.items()}
     for output, tensor in zip(operation.outputs, results, strict=True):
         name = output.name
         if not isinstance(tensor, torch.Tensor):
@@ -154,10 +162,22 @@ def _contract(
             findings.append(
                 Finding("device", f"{name} is on {tensor.device}, expected {device}", name)
             )
-        owner = inputs.get(tensor.untyped_storage().data_ptr())
-        if owner is not None and tensor.numel():
-            findings.append(Finding("aliased", f"{name} lies in the memory of {owner}", name))
+        if type(tensor) is not torch.Tensor:
+            # What computes when it is read has not returned yet.
+            kind = type(tensor).__name__
+            findings.append(Finding("dtype", f"{name} is a {kind}, expected a plain tensor", name))
+            continue
+        own = _span(tensor)
+        for owner, span in inputs.items():
+            if tensor.numel() and own.start < span.stop and span.start < own.stop:
+                findings.append(Finding("aliased", f"{name} lies in the memory of {owner}", name))
     return findings
+
+
+def _span(tensor: torch.Tensor) -> range:
+    """The addresses of a tensor's whole storage, whoever thinks to own them."""
+    storage = tensor.untyped_storage()
+    return range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
 
 
 def _mutated(placed: dict[str, _Placed]) -> list[Finding]:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from gate.backends import Backend
 from gate.calls import NotSupported
 from gate.case import Case
-from gate.diagnosis import Evidence, explain
+from gate.diagnosis import Evidence, constant_factor, explain
 from gate.drawn import hold_on_drawn_scenes
-from gate.expected import with_error
+from gate.expected import forget, with_error
+from gate.hypotheses import explained
 from gate.laws import LAWS, Broken, Subject
 from gate.operations import OPERATIONS, Operation
 from gate.rules import Finding, Judgement
@@ -27,7 +28,7 @@ from gate.verdicts import Verdict
 
 _SEPARATOR = " | "
 _DRAWN = "drawn scenes"
-_NOT_PROVIDED = "not provided"
+NOT_PROVIDED = "not provided"
 
 
 class Failed(AssertionError):  # noqa: N818  (pytest shows its message as the failure)
@@ -42,8 +43,8 @@ class Skipped(Exception):  # noqa: N818  (control flow, as in pytest)
 class Check:
     """A law to be tried; `hold` tries it and leaves `verdict` behind, whatever happens.
 
-    `scene` is a row of the table of scenes, "drawn scenes" for what hypothesis draws, or "not
-    provided" where the backend lacks the operation.
+    `scene` is a row of the table of scenes, "drawn scenes" for what hypothesis draws, the name of
+    the case that is given, or "not provided" where the backend lacks the operation.
     """
 
     backend: Backend
@@ -54,6 +55,7 @@ class Check:
     device: str
     report_dir: Path
     examples: int = 10
+    given: Case | None = None
     verdict: Verdict | None = field(default=None, init=False)
 
     @property
@@ -65,6 +67,7 @@ class Check:
     def hold(self) -> None:
         """Try the law.  Raises Failed with a full message, or Skipped with a reason."""
         began = time.perf_counter()
+        forget()
         try:
             judgement, case = self._try()
         except NotSupported as reason:
@@ -82,6 +85,7 @@ class Check:
                 rule=judgement.rule,
                 tolerance_source=judgement.tolerance,
                 closeness=judgement.closeness,
+                details=dict(judgement.reported),
             )
 
     def try_case(self, case: Case) -> None:
@@ -99,7 +103,7 @@ class Check:
 
     @property
     def _skip_code(self) -> str:
-        if self.scene == _NOT_PROVIDED:
+        if self.scene == NOT_PROVIDED:
             return "not_provided"
         return "not_supported" if self.backend.runs_on(self.device) else "other_device"
 
@@ -108,19 +112,19 @@ class Check:
         return Subject(self.backend, self.operation, self.device)
 
     def _try(self) -> tuple[Judgement, str]:
-        if self.scene == _NOT_PROVIDED:
+        if self.scene == NOT_PROVIDED:
             raise NotSupported(f"{self.backend.name} has no {self.operation.name}")
         if not self.backend.runs_on(self.device):
             raise NotSupported(f"{self.backend.name} does not run on {self.device}")
         law = LAWS[self.law]
         if self.scene == _DRAWN:
             return hold_on_drawn_scenes(self._subject, law, self.seed, self.examples)
-        case = self.operation.case(scene_named(self.scene), self.seed)
+        case = self.given or self.operation.case(scene_named(self.scene), self.seed)
         return law.holds(self._subject, case), case.name
 
     def _failed(self, broken: Broken, began: float) -> None:
         finding = broken.judgement.findings[0]
-        evidence = self._evidence(broken)
+        evidence = self._evidence(broken, finding)
         saved = save_failure(self.report_dir, self.backend.spec, self.law, broken, evidence)
         message = self._message(broken, evidence, saved)
         self.verdict = self._verdict(
@@ -136,8 +140,7 @@ class Check:
         )
         raise Failed(message) from None
 
-    def _evidence(self, broken: Broken) -> Evidence:
-        finding = broken.judgement.findings[0]
+    def _evidence(self, broken: Broken, finding: Finding) -> Evidence:
         output = next((o for o in self.operation.outputs if o.name == finding.output), None)
         got = broken.outputs.get(finding.output)
         if output is None or got is None or finding.bad is None or got.shape != finding.bad.shape:
@@ -173,7 +176,11 @@ class Check:
         if finding.bad is not None:
             lines.append(f"  {finding.count} of {finding.bad.size} elements")
         lines += [f"  {sentence}" for sentence in explain(evidence)]
-        lines += [f"  also: {other.message}" for other in broken.judgement.findings[1:]]
+        inputs = explained(self.operation, broken.case, broken.outputs, arithmetic)
+        lines += [f"  {sentence}" for sentence in inputs]
+        for other in broken.judgement.findings[1:]:
+            factor = constant_factor(self._evidence(broken, other))
+            lines.append(f"  also: {other.message}{f'; {factor}' if factor else ''}")
         lines.append(f"  tolerance: {broken.judgement.tolerance} (declared: {arithmetic})")
         lines.append(f"  replay: nox -s replay -- {saved}")
         return "\n".join(lines)
@@ -226,7 +233,7 @@ def checks_of(
         if backend.operation(operation.name) is None:
             if law != "values":
                 continue
-            named, which = [_NOT_PROVIDED], seeds[:1]
+            named, which = [NOT_PROVIDED], seeds[:1]
         elif not LAWS[law].applies(backend, operation, None):
             continue
         else:
@@ -242,7 +249,7 @@ def checks_of(
 
 def _concerns(backend: Backend, operation: Operation, law: str, scene: str, seed: int) -> bool:
     """True unless the law has nothing to say about this very case (too few rows, no sure ties)."""
-    if scene == _NOT_PROVIDED or LAWS[law].rule is None:
+    if scene == NOT_PROVIDED or LAWS[law].rule is None:
         return True
     return LAWS[law].applies(backend, operation, operation.case(scene_named(scene), seed))
 

@@ -6,7 +6,8 @@ faults that people reported in the field; adding one is adding a function to `PA
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,11 +50,21 @@ def explain(evidence: Evidence) -> list[str]:
     return [line for pattern in PATTERNS for line in (pattern(evidence),) if line]
 
 
-def _constant_factor(evidence: Evidence) -> str | None:
+def constant_factor(evidence: Evidence) -> str | None:
     """One factor between got and expected everywhere: a scale folded twice or not at all."""
     got, expected, bad = evidence.got, evidence.expected, evidence.finding.bad
     if got is None or expected is None or bad is None:
         return None
+    return factor_between(got, expected, bad, _known_factors(evidence.case))
+
+
+def factor_between(
+    got: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    bad: NDArray[np.bool_],
+    known: Mapping[str, float],
+) -> str | None:
+    """Say by which one factor all bad elements differ, with the names of those `known`."""
     usable = bad & np.isfinite(got) & np.isfinite(expected) & (expected != 0)
     if np.count_nonzero(usable) < 3:
         return None
@@ -62,14 +73,17 @@ def _constant_factor(evidence: Evidence) -> str | None:
     with np.errstate(over="ignore", invalid="ignore"):
         ratios = got[usable] / expected[usable]
         factor = float(np.median(ratios))
+        if not np.any(ratios):
+            return "what is wrong is 0 everywhere: it was never written, or masked as a whole"
         # Rounding errors of a half precision kernel stay below 2^-7 of a ratio.
         same = bool(np.all(np.abs(ratios - factor) < 2.0**-7 * abs(factor)))
     if not same or np.isinf(factor):
         return None
     named = [
         name
-        for name, value in _known_factors(evidence.case).items()
-        if abs(factor / value - 1.0) < 2.0**-7
+        for name, value in known.items()
+        # A factor of nearly 1 is told from no factor at all only where it is told exactly.
+        if abs(factor / value - 1.0) < min(2.0**-7, abs(value - 1.0) / 4)
     ]
     meaning = f" = {' or '.join(named)}" if named else ""
     return (
@@ -78,8 +92,11 @@ def _constant_factor(evidence: Evidence) -> str | None:
     )
 
 
+_LOGARITHMS = {"log2(e), bits for nats": 1 / math.log(2.0), "ln(2), nats for bits": math.log(2.0)}
+
+
 def _known_factors(case: Case) -> dict[str, float]:
-    factors = {"-1": -1.0, "2": 2.0, "1/2": 0.5}
+    factors = {"-1": -1.0, "2": 2.0, "1/2": 0.5, **_LOGARITHMS, **_learning_factors(case)}
     query = case.tensors.get("q", case.tensors.get("q8"))
     if query is not None and query.ndim == 4:
         heads, dim = float(query.shape[2]), float(query.shape[3])
@@ -89,6 +106,22 @@ def _known_factors(case: Case) -> dict[str, float]:
                 factors[f"({name})^1/2"] = value**0.5
                 factors[f"1/({name})"] = 1 / value
                 factors[f"({name})"] = value
+    return factors
+
+
+def _learning_factors(case: Case) -> dict[str, float]:
+    """What a loss and its gradients are multiplied or divided by, once too often or not at all."""
+    factors: dict[str, float] = {}
+    mask, rows = case.tensors.get("row_mask"), case.scalars.get("rows")
+    if rows is not None:
+        batch, here = case.tensors["q"].shape[:2]
+        factors["rows / (B S)"], factors["1/(B S)"] = rows / (batch * here), 1 / (batch * here)
+        if mask is not None and mask.any():
+            factors["rows / unmasked rows"] = rows / int(mask.sum())
+    for name in ("coeff", "scale"):
+        value = case.scalars.get(name)
+        if value not in (None, 0, 1):
+            factors[name], factors[f"1/{name}"] = value, 1 / value
     return factors
 
 
@@ -112,26 +145,38 @@ def _batch_items(evidence: Evidence) -> str | None:
     return f"only batch items {_listed(items)} of {count} are wrong"
 
 
+_EMPTY = "rows that see no column: their result must be empty, never a default"
+
+
 def _kind_of_rows(evidence: Evidence) -> str | None:
     """The bad rows are just those of one kind: empty, short, not starting at column 0."""
-    rows, ranges = evidence.bad_rows, evidence.case.arguments.get("ranges")
-    if rows is None or ranges is None or rows.shape != ranges.shape[:2]:
+    rows = evidence.bad_rows
+    if rows is None:
         return None
-    length = ranges[..., 1] - ranges[..., 0]
-    kinds = {
-        "rows that see no column: their result must be empty, never a default": length == 0,
-        "rows whose range does not start at column 0: the row start is ignored, added twice or "
-        "taken for a local offset": ranges[..., 0] > 0,
-    }
-    topk = evidence.case.scalars.get("topk")
-    if topk is not None:
-        kinds[f"rows with fewer than topk = {topk} columns: unused slots must be -1"] = (
-            length < topk
-        )
-    for what, kind in kinds.items():
+    for what, kind in _kinds_of_rows(evidence.case).items():
+        if kind.shape != rows.shape:
+            continue
         if kind.any() and not kind.all() and not (rows & ~kind).any():
             return f"all bad elements are in {what}"
     return None
+
+
+def _kinds_of_rows(case: Case) -> dict[str, NDArray[np.bool_]]:
+    """Masks [B,S] of the rows of every kind that a case's ranges, or its ids, tell apart."""
+    ranges, indices = case.arguments.get("ranges"), case.arguments.get("indices")
+    if ranges is None:
+        return {} if indices is None else {_EMPTY: np.asarray((indices < 0).all(axis=-1))}
+    length = ranges[..., 1] - ranges[..., 0]
+    kinds = {
+        _EMPTY: length == 0,
+        "rows whose range does not start at column 0: the row start is ignored, added twice or "
+        "taken for a local offset": ranges[..., 0] > 0,
+    }
+    topk = case.scalars.get("topk")
+    if topk is not None:
+        short = f"rows with fewer than topk = {topk} columns: unused slots must be -1"
+        kinds[short] = length < topk
+    return kinds
 
 
 def _tiles(letter: str, noun: str) -> Callable[[Evidence], str | None]:
@@ -167,6 +212,13 @@ def _near_the_row_end(evidence: Evidence) -> str | None:
     beyond = column - ranges[b, t, 1]
     if beyond.max() == 0:
         return "every one is the column at the row's end: the end of a range is exclusive"
+    if beyond.max() < 0:
+        return None  # the output counts something else than columns
+    if beyond.max() + 1 == evidence.case.window:
+        return (
+            f"they reach just the {evidence.case.window} columns of the window: the window is not "
+            "left out, and its columns are attended to twice"
+        )
     return (
         f"they reach {int(beyond.max()) + 1} columns past the row's end: the causal or window "
         "mask is missing, misaligned (bottom-right instead of per row) or uses rank-local rows"
@@ -175,7 +227,7 @@ def _near_the_row_end(evidence: Evidence) -> str | None:
 
 def _scattered_few(evidence: Evidence) -> str | None:
     bad = evidence.finding.bad
-    if bad is None or evidence.finding.reason != "value":
+    if bad is None or evidence.finding.reason not in ("value", "stale_state", "layout"):
         return None
     share = np.count_nonzero(bad) / max(bad.size, 1)
     if 0 < share < 0.01 and bad.size >= 1000:
@@ -208,7 +260,7 @@ def _listed(places: NDArray[np.intp]) -> str:
 
 
 PATTERNS: tuple[Callable[[Evidence], str | None], ...] = (
-    _constant_factor,
+    constant_factor,
     _near_the_row_end,
     _kind_of_rows,
     _batch_items,

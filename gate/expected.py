@@ -41,6 +41,11 @@ def with_error(
     return _remembered(key, lambda: function(**lifted(arguments, arithmetic)))
 
 
+def forget() -> None:
+    """Forget all results, so that no call of a kernel finds in memory what it should compute."""
+    _memory.clear()
+
+
 _memory: OrderedDict[Any, Any] = OrderedDict()
 
 

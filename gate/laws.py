@@ -6,9 +6,11 @@ judgement of a result that passed and raises `Broken` on the first that did not.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -31,16 +33,23 @@ class Subject:
     operation: Operation
     device: str
 
-    def call(self, case: Case, layout: str = "contiguous", inside: Call | None = None) -> Call:
+    def call(
+        self,
+        case: Case,
+        layout: str = "contiguous",
+        inside: Call | None = None,
+        drive: Callable[..., Any] | None = None,
+    ) -> Call:
         """Call the operation; raise Broken where the call itself is at fault.
 
-        `inside` is an earlier call whose input tensors are used again, see `gate.calls.call`.
+        `inside` is an earlier call whose input tensors are used again, `drive` another driver than
+        the operation's own, see `gate.calls.call`.
         """
         arguments = self.backend, self.operation, case, self.device
         if self.operation.across_ranks:
             made = call_on_ranks(*arguments, layout=layout)
         else:
-            made = call(*arguments, layout=layout, inside=inside)
+            made = call(*arguments, layout=layout, inside=inside, drive=drive)
         if made.findings:
             rule = self.operation.rule
             raise Broken(case, Judgement(rule, "exact", tuple(made.findings)), made.outputs)
@@ -84,17 +93,20 @@ def no_state(subject: Subject, case: Case) -> Judgement:
     """Calls of equal shape with other data, and of other shapes, leave each other alone."""
     # The second call finds its inputs at the addresses of the first, and other data there.
     sequence = [case, case.other_data(), *_smaller(case), case]
-    judgements: list[Judgement] = []
+    words = ["", *(f"call {number + 2} of a sequence:" for number in range(len(sequence) - 1))]
     made: list[Call] = []
-    for number, each in enumerate(sequence):
-        try:
-            made.append(subject.call(each, inside=made[0] if number == 1 else None))
-            judgements.append(subject.judge(each, made[-1].outputs))
-        except Broken as broken:
-            if number == 0:
-                raise
-            raise _because(broken, "stale_state", f"call {number + 1} of a sequence:") from None
-    for earlier, of in zip(made, sequence, strict=True):
+    for each, said in zip(sequence, words, strict=True):
+        with _put_down_to("stale_state", said):
+            made.append(subject.call(each, inside=made[0] if len(made) == 1 else None))
+    outputs = [each.outputs for each in made]
+    overlapped = subject.operation.drive_overlapped
+    if overlapped is not None:
+        sequence.append(case)
+        words.append("with another forward pass before its backward pass:")
+        with _put_down_to("stale_state", words[-1]):
+            outputs.append(subject.call(case, drive=overlapped).outputs)
+    judgements = _judged(subject, sequence, outputs, "stale_state", words)
+    for earlier, of in zip(made, sequence, strict=False):
         stale = earlier.changed_since()
         if stale:
             raise Broken(of, Judgement(subject.operation.rule, "exact", tuple(stale)), {})
@@ -103,15 +115,35 @@ def no_state(subject: Subject, case: Case) -> Judgement:
 
 def any_layout(subject: Subject, case: Case) -> Judgement:
     """Inputs at an offset, with gaps between rows or with transposed memory give right results."""
-    judgements = []
-    for layout in LAYOUTS:
-        try:
-            judgements.append(subject.judge(case, subject.call(case, layout).outputs))
-        except Broken as broken:
-            if layout == "contiguous":
-                raise
-            raise _because(broken, "layout", f"with {layout} inputs:") from None
+    words = ["" if layout == "contiguous" else f"with {layout} inputs:" for layout in LAYOUTS]
+    outputs = []
+    for layout, said in zip(LAYOUTS, words, strict=True):
+        with _put_down_to("layout", said):
+            outputs.append(subject.call(case, layout).outputs)
+    judgements = _judged(subject, [case] * len(outputs), outputs, "layout", words)
     return max(judgements, key=lambda judgement: judgement.closeness)
+
+
+def _judged(
+    subject: Subject, cases: list[Case], outputs: list[Outputs], reason: str, words: list[str]
+) -> list[Judgement]:
+    """Judge calls after the last of them: no call finds in memory what is expected of it."""
+    judgements = []
+    for case, returned, said in zip(cases, outputs, words, strict=True):
+        with _put_down_to(reason, said):
+            judgements.append(subject.judge(case, returned))
+    return judgements
+
+
+@contextlib.contextmanager
+def _put_down_to(reason: str, words: str) -> Iterator[None]:
+    """Put what breaks inside down to a reason, in so many words; to itself where there are none."""
+    try:
+        yield
+    except Broken as broken:
+        if not words:
+            raise
+        raise _because(broken, reason, words) from None
 
 
 def deterministic(subject: Subject, case: Case) -> Judgement:

@@ -21,14 +21,17 @@ from gate import report
 from gate.backends import Backend, BackendError, load
 from gate.calls import POISON_ENVIRONMENT
 from gate.check import Check, Failed, Skipped, checks_of, drawn_checks, unfinished
+from gate.given import checks_of_given
+from gate.laws import LAWS
 from gate.profiles import PROFILES
 from gate.record import Record
+from gate.report.progress import progress_of
 from gate.run import MEASURED_NOTHING, Gate, Reporter, unfinished_record
 from gate.scenes import scenes_of
 from gate.threads import share_cores
 from gate.verdicts import as_record
 
-GATE_PARTS = ("tests/equivalence", "tests/cp", "tests/perf")
+GATE_PARTS = ("tests/equivalence", "tests/cp", "tests/perf", "tests/compilation")
 # What tests of the suite's own context parallelism judge, in the place of a backend.
 CONTEXT_PARALLEL = "accelerated.context_parallel"
 
@@ -52,6 +55,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="smoke",
         help=f"how much to try: {', '.join(PROFILES)} (default: smoke)",
     )
+    group.addoption(
+        "--cases",
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="case files (captured, or failures of an earlier run) to try in the place of the "
+        "scenes of the profile",
+    )
     group.addoption("--device", default="cpu", help="cpu, cuda, npu, ... (default: cpu)")
     group.addoption("--seed", type=int, default=0, help="first seed of all numbers (default: 0)")
     group.addoption(
@@ -59,6 +70,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--report-append", action="store_true", help="add to the report that is there already"
+    )
+    group.addoption(
+        "--report-open",
+        action="store_true",
+        help="leave the summary to a later run or to `python -m gate.report`",
     )
     group.addoption(
         "--check-timeout",
@@ -99,6 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load the backends; bad usage ends the run with status 2 before anything is tried."""
     config.addinivalue_line("markers", "law(name): the law that a test of the gate tries")
     config.addinivalue_line("markers", "ranks: runs processes of its own as ranks")
+    config.addinivalue_line("markers", "compiles: runs nothing, so that it needs no device")
     config.addinivalue_line("markers", "suite: judges the suite's own part, whatever the backend")
     if not _is_gate_run(config):
         return
@@ -142,7 +159,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrise a test of the gate over everything its law applies to, or over the backends."""
     gate = metafunc.config.stash.get(_gate_key, None)
     if "record" in metafunc.fixturenames:
-        backends = [] if gate is None else gate.backends
+        backends = [] if gate is None or gate.cases else gate.backends
         if backends and metafunc.definition.get_closest_marker("suite"):
             backends = [load(CONTEXT_PARALLEL)]
         metafunc.parametrize("record", backends, ids=[b.spec for b in backends], indirect=True)
@@ -158,7 +175,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _checks(gate: Gate, law: str) -> Iterator[Check]:
     profile, seeds = gate.profile, range(gate.seed, gate.seed + gate.profile.seeds)
     for backend in gate.backends:
-        if law == "drawn":
+        if gate.cases:
+            if law in LAWS:
+                yield from checks_of_given(backend, law, gate.cases, gate.device, gate.report_dir)
+        elif law == "drawn":
             yield from drawn_checks(
                 backend, gate.seed, profile.examples, gate.device, gate.report_dir
             )
@@ -181,7 +201,8 @@ def record(request: pytest.FixtureRequest) -> Record:
     """The record of this test on one backend; its verdicts go into the report when it ends."""
     gate = request.config.stash[_gate_key]
     backend: Backend = request.param
-    if not backend.runs_on(gate.device):
+    runs_nothing = request.node.get_closest_marker("compiles") is not None
+    if not runs_nothing and not backend.runs_on(gate.device):
         pytest.skip(f"{backend.name} does not run on {gate.device}")
     made = Record(backend, gate.device, gate.seed, gate.timeout, gate.report_dir)
     request.node.stash[_record_key] = made
@@ -276,6 +297,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if gate is None or _is_worker(session.config):
         return
     session.config.pluginmanager.register(Reporter(gate), "indexer-gate-reporter")
+    if progress := progress_of(session.config):
+        session.config.pluginmanager.register(progress, "indexer-gate-progress")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

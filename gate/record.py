@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from gate.backends import Backend
-from gate.balance import Inconclusive
 from gate.calls import NotSupported
 from gate.check import Failed, Skipped
 from gate.ranks import RanksFailed
 from gate.rules import Finding, Judgement
+from gate.timing.verdict import Inconclusive
 from gate.verdicts import Verdict
+
+# Rules that judge by the clock: there is nothing to judge of a backend whose times are not its own.
+TIMED = frozenset({"speed", "roofline"})
 
 
 class NotProvided(NotSupported):
@@ -78,6 +81,8 @@ class Record:
             leave("skip", reason=code, message=str(reason))
             return Skipped(str(reason))
 
+        if rule in TIMED and self.backend.untimed:
+            raise leave_out(NotSupported(self.backend.untimed))
         try:
             yield judged
         except (NotSupported, NotImplementedError) as reason:

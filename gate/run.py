@@ -6,6 +6,7 @@ reports of their tests.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import pytest
 
 from gate import report
 from gate.backends import Backend, load
+from gate.case import Case
 from gate.check import unfinished
-from gate.page import write_page
+from gate.given import given_cases
 from gate.profiles import Profile, profile_named
 from gate.tensors import require_device
 from gate.verdicts import Verdict, append, as_record, read
@@ -35,9 +37,11 @@ class Gate:
         require_device(self.device)
         self.seed: int = option("--seed")
         self.report_dir = Path(option("--report-dir")).resolve()
+        self.stays_open: bool = option("--report-open")
         self.timeout: float = option("--check-timeout") or self.profile.timeout
         self.specs: list[str] = option("--backend") or ["torch"]
         self.backends: list[Backend] = [load(spec) for spec in self.specs]
+        self.cases: list[Case] = given_cases(option("--cases") or ())
         self.outcomes: dict[str, int] = {}
 
     def write(self, record: dict[str, Any]) -> None:
@@ -77,6 +81,23 @@ def unfinished_record(nodeid: str, gate: Gate, reason: str, message: str) -> Ver
     )
 
 
+def unjudged(report: pytest.TestReport, gate: Gate) -> Verdict:
+    """Return the verdict of a test that failed and can leave none (a benchmark, a fixture)."""
+    part, _, case = report.nodeid.partition("::")
+    return Verdict(
+        operation=part,
+        case=case,
+        backend=next((spec for spec in gate.specs if spec in case), gate.specs[0]),
+        device=gate.device,
+        law="runs to its end",
+        rule="bitwise",
+        verdict="fail",
+        reason="exception",
+        message=report.longreprtext,
+        seed=gate.seed,
+    )
+
+
 class Reporter:
     """Writes the report: lives in the controlling process and hears of every check there."""
 
@@ -96,7 +117,9 @@ class Reporter:
         records = getattr(report, "gate_verdicts", None)
         for record in records or ():
             self.gate.write(record)
-        if records is None and report.when == "call":
+        if records is None and report.failed:
+            self.gate.write(as_record(unjudged(report, self.gate)))
+        elif records is None and report.when == "call":
             self.gate.count(report.outcome)
 
     @pytest.hookimpl(optionalhook=True)
@@ -139,14 +162,22 @@ class Reporter:
         elif exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = self.gate.exit_status
         if not self._only_benchmarks:
-            report.write_summary(self.gate.report_dir)
-            write_page(self.gate.report_dir)
+            report.write_files(self.gate.report_dir)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the verdict table and where the report is."""
-        if not self._only_benchmarks:
-            terminalreporter.write_line("")
-            terminalreporter.write_line(report.console(self.gate.report_dir))
+        """Print the summary of the report, unless another run adds to it."""
+        if self.gate.stays_open or self._only_benchmarks:
+            return
+        lines = report.conclusion(
+            self.gate.report_dir,
+            terminal=bool(terminalreporter.isatty)
+            and os.environ.get("TERM") not in ("dumb", "unknown"),
+            colour=terminalreporter.hasmarkup,
+            width=terminalreporter._tw.fullwidth,
+        )
+        terminalreporter.ensure_newline()
+        for line in lines:
+            terminalreporter.write_line(line)
 
     @property
     def _only_benchmarks(self) -> bool:

@@ -90,7 +90,7 @@ SCENES: tuple[Scene, ...] = (
     ),
     Scene(
         "no row sees a column",
-        ((3, 3, 3), (2, 4, 3)),
+        ((3, 3, 3), (2, 3, 1, 3)),
         2,
         16,
         4,

@@ -11,6 +11,11 @@ import os
 
 from hypothesis import settings
 
+from accelerated.triton_interpreter import interpret_without_accelerator
+
+# Before any test imports triton, which decides then, for the whole process.
+interpret_without_accelerator()
+
 pytest_plugins = ["gate.plugin"]
 
 settings.register_profile("dev", deadline=None)

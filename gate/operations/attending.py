@@ -14,6 +14,9 @@ from gate.scene import Draw
 
 _HEADS, _DIM, _VALUE_DIM = 3, 20, 12
 
+# Logits of a trained model's size, and such whose exponential no type holds.
+_SPREADS = (2.0, 2.0, 24.0)
+
 
 def candidate_ids(drawn: Draw) -> NDArray[np.int32]:
     """Return the topk ids of each row in any order, with -1 anywhere among them [B,S,K]."""
@@ -51,7 +54,8 @@ def attention_inputs(drawn: Draw, *, per_head: bool) -> tuple[NDArray[Any], NDAr
     rng = drawn.generator("attention")
     batch, rows, columns = drawn.scores.shape
     shape = (batch, columns, _HEADS, _DIM) if per_head else (batch, columns, _DIM)
-    q = 2.0 * rng.standard_normal((batch, rows, _HEADS, _DIM))
+    spread = _SPREADS[drawn.choice("spread", len(_SPREADS))]
+    q = spread * rng.standard_normal((batch, rows, _HEADS, _DIM))
     return q.astype(drawn.q.dtype), rng.standard_normal(shape).astype(drawn.k.dtype), _DIM**-0.5
 
 

@@ -103,31 +103,63 @@ def _attaching(drawn: Draw) -> Arguments:
 
 
 def _attach_and_return(
+    attach: Callable[..., torch.Tensor], *, upstream: torch.Tensor, form: str, **arguments: Any
+) -> tuple[torch.Tensor, ...]:
+    """Attach the loss to a non-leaf output, send `upstream` back, return all that arrives."""
+    result, leaves = _attach(attach, **arguments)
+    _send_back(result, upstream, form)
+    return result.detach(), *_arrived(leaves)
+
+
+def _attach_overlapped(
+    attach: Callable[..., torch.Tensor], *, upstream: torch.Tensor, form: str, **arguments: Any
+) -> tuple[torch.Tensor, ...]:
+    """The same with another forward pass in between, as in a pipeline, and backward twice.
+
+    What arrives the second time is returned: nothing may have been used up or changed.
+    """
+    result, leaves = _attach(attach, **arguments)
+    others = {name: arguments[name].flip(1) for name in ("output", "q", "k", "w")}
+    other, _ = _attach(attach, **{**arguments, **others})
+    _send_back(result, upstream, form)
+    for leaf in leaves.values():
+        leaf.grad = None
+    _send_back(result, upstream, form)
+    del other  # alive until here, as it is where its own backward pass is still to come
+    return result.detach(), *_arrived(leaves)
+
+
+def _attach(
     attach: Callable[..., torch.Tensor],
     *,
     output: torch.Tensor,
-    upstream: torch.Tensor,
-    form: str,
     scale: float | None,
     **arguments: Any,
-) -> tuple[torch.Tensor, ...]:
-    """Attach the loss to a non-leaf output, send `upstream` back, return all that arrives."""
-    base = output.detach().clone().requires_grad_()
-    leaves = {name: arguments[name].detach().clone().requires_grad_() for name in ("q", "k", "w")}
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Attach the loss; leaves and output lie in the memory of the arguments, which is watched."""
+    inside = {name: arguments[name].detach().requires_grad_() for name in ("q", "k", "w")}
+    base = output.detach().requires_grad_()
     factor = None if scale is None else torch.tensor(scale, device=output.device)
-    result = attach(base * 1.0, **{**arguments, **leaves}, scale=factor)
+    result = attach(base.view_as(base), **{**arguments, **inside}, scale=factor)
+    return result, {"output": base, **inside}
+
+
+def _send_back(result: torch.Tensor, upstream: torch.Tensor, form: str) -> None:
     if form == "expanded":
-        torch.autograd.backward(result.sum())
+        torch.autograd.backward(result.sum(), retain_graph=True)
     elif form == "sliced":
         wide, gradient = torch.cat([result, result.detach()], dim=-1), torch.cat([upstream] * 2, -1)
-        torch.autograd.backward(wide, gradient)
+        torch.autograd.backward(wide, gradient, retain_graph=True)
     else:
-        torch.autograd.backward(result, upstream)
-    gradients = [base.grad, *(leaf.grad for leaf in leaves.values())]
-    missing = [n for n, g in zip(("output", *leaves), gradients, strict=True) if g is None]
+        torch.autograd.backward(result, upstream, retain_graph=True)
+
+
+def _arrived(leaves: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    missing = [name for name, leaf in leaves.items() if leaf.grad is None]
     if missing:
         raise RuntimeError(f"no gradient reached {', '.join(missing)}")
-    return (result.detach().clone(), *(g for g in gradients if g is not None))
+    # Copies: autograd may hand the upstream gradient itself on to the output.
+    return [leaf.grad.clone() for leaf in leaves.values() if leaf.grad is not None]
 
 
 _ATTACHED = (
@@ -139,11 +171,13 @@ _ATTACHED = (
 )
 
 
-def _scaled_gradients(scale: float | None = None, **arguments: Any) -> tuple[Any, ...]:
-    """Gradients of the loss times the main loss scale, as the node injects them."""
+def _attached(
+    output: Any, upstream: Any, form: str, scale: float | None = None, **arguments: Any
+) -> tuple[Any, ...]:
+    """The output and its gradient as they are, and the loss's gradients times the main scale."""
     loss = reference.indexer_kl_loss(**arguments)
     factor = 1.0 if scale is None else scale
-    return tuple(factor * gradient for gradient in loss[1:])
+    return output, upstream, *(factor * gradient for gradient in loss[1:])
 
 
 def _judge_attached(case: Case, got: Outputs, arithmetic: Arithmetic) -> Judgement:
@@ -152,12 +186,7 @@ def _judge_attached(case: Case, got: Outputs, arithmetic: Arithmetic) -> Judgeme
         judge_bitwise(got["attached"], case.arguments["output"], output="attached"),
         judge_bitwise(got["d_output"], case.arguments["upstream"], output="d_output"),
     ]
-    arguments = {
-        name: value
-        for name, value in case.arguments.items()
-        if name not in ("output", "upstream", "form")
-    }
-    expected = with_error(_scaled_gradients, arguments, arithmetic)
+    expected = with_error(_attached, case.arguments, arithmetic)[2:]
     injected = [
         judge_bounded(
             got[output.name],
@@ -185,9 +214,10 @@ LEARNING = (
         "7",
         "bounded",
         _ATTACHED,
-        _scaled_gradients,
+        _attached,
         _attaching,
         _judge_attached,
         drive=_attach_and_return,
+        drive_overlapped=_attach_overlapped,
     ),
 )

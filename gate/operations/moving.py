@@ -13,16 +13,16 @@ from gate.scene import Draw
 
 
 def _gathering(drawn: Draw) -> Arguments:
-    """Any ids, -1 among them, and keys of inf and NaN that only a misread id can reach."""
+    """Any ids, -1 among them; keys of inf and NaN are first and last, where a misread -1 lands."""
     rng = drawn.generator("gather")
     keys = drawn.k.copy()
     batch, columns, _ = keys.shape
     shape = (batch, drawn.scene.row_count, min(drawn.scene.topk, 64))
-    first, last = (1, columns - 1) if columns > 2 else (0, columns)
     if columns > 2:
         keys[:, 0] = np.inf
         keys[:, -1] = np.nan
-    indices = rng.integers(first, last, shape).astype(np.int32)
+    # The first and the last key are chosen like any other: a bound that is off by one loses them.
+    indices = rng.integers(0, columns, shape).astype(np.int32)
     indices[rng.random(shape) < 0.2] = -1
     indices[:, 0] = -1
     return {"keys": keys, "indices": indices}

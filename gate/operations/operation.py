@@ -42,7 +42,8 @@ class Operation:
 
     `selectable` gives the scores that a choice is judged by; `ascending` says that the order of
     the ids is contractual; `drive` calls the backend's function where one call is not all of it
-    (a backward pass); `across_ranks` says that several processes make a call together.
+    (a backward pass), `drive_overlapped` so that another call begins before the first one ends;
+    `across_ranks` says that several processes make a call together.
     """
 
     name: str
@@ -55,9 +56,16 @@ class Operation:
     selectable: Callable[[Case, Outputs, Arithmetic], Selectable] | None = None
     ascending: bool = False
     drive: Callable[..., Any] = _plainly
+    drive_overlapped: Callable[..., Any] | None = None
     across_ranks: bool = False
+
+    @property
+    def one_call(self) -> bool:
+        """True if calling the backend's function with the arguments is all that a case needs."""
+        return self.drive is _plainly
 
     def case(self, scene: Scene, seed: int) -> Case:
         """Return the case that `scene` at `seed` makes for this operation."""
         drawn = draw(scene, seed)
-        return Case(self.name, scene.name, self.arguments(drawn), seed, scene.exact_ties)
+        arguments = self.arguments(drawn)
+        return Case(self.name, scene.name, arguments, seed, scene.exact_ties, scene.window)

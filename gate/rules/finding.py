@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,13 +26,32 @@ REASONS: dict[str, str] = {
     "row_split": "splitting the rows at the claimed multiple changes the result",
     "input_mutated": "the call changed one of its inputs",
     "aliased": "an output shares memory with an input",
+    "out_of_bounds": "the call wrote outside the memory of a tensor that it allocated",
     "stale_output": "a later call changed an earlier call's result",
     "stale_state": "a call's result depends on the calls before it",
     "layout": "the result depends on how an input lies in memory",
     "unsteady": "a baseline differs from itself by more than any honest one could",
     "imbalance": "ranks have unequal work, or their times do not follow their work",
+    "slower": "slower than the base by more than the margin, whatever the noise",
+    "unstable_control": "the base's own code differed from itself in the same job",
+    "measured_nothing": "the clock showed no time for a call that was timed",
     "communication": "more, fewer or other messages between ranks than specified",
     "not_refused": "bad input was not refused with a ValueError on every rank",
+    "host_sync": "the host waits for the device: a value is read back, or a shape depends on one",
+    "fallback": "an operator without a native kernel on a device that the backend declares",
+    "materialised": "a tensor of S x C or S x C x H elements where none may be formed",
+    "copy": "copies that add up to S x C elements or more in one call",
+    "growth": "memory beyond the results grows faster than the rows",
+    "over_budget": "more memory beyond the results than the operation's budget",
+    "kept": "memory that stays behind when a call's results are gone",
+    "unbelievable": "less time than the least work can take: something was not timed",
+    "below_floor": "a smaller share of the machine's ceilings, or a smaller ratio, than declared",
+    "shared_memory": "a block asks for more shared memory than the device has for one",
+    "registers": "a block asks for more registers than the device has for one",
+    "tensor_memory": "a block asks for more tensor memory than the device has for one",
+    "spill": "what found no register goes through memory",
+    "scalar_products": "matrices of narrow types are multiplied number by number",
+    "double": "arithmetic in 64-bit floats in a kernel that is given none",
     "exception": "the call raised an exception",
     "crash": "the process died during the check",
     "timeout": "the check did not end in time",
@@ -71,13 +91,15 @@ class Finding:
 class Judgement:
     """All findings about one result, the most telling first, and the tolerance it was judged by.
 
-    `closeness` is the largest share of its allowance that any element used up (1 is the limit).
+    `closeness` is the largest share of its allowance that any element used up (1 is the limit);
+    `reported` are numbers that go with the verdict and decide nothing.
     """
 
     rule: str
     tolerance: str
     findings: tuple[Finding, ...] = ()
     closeness: float = 0.0
+    reported: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:

@@ -42,6 +42,13 @@ def _exact_sum(size: Floats, unit: float, kind: NumberType) -> NDArray[np.bool_]
     return np.asarray(size <= unit * 2.0**kind.digits)
 
 
+def bounded(left: Floats, right: Floats) -> Floats:
+    """Product of two matrices of bounds; inf where one of them is, 0 times inf included."""
+    with np.errstate(invalid="ignore"):
+        product = left @ right
+    return np.where(np.isnan(product), np.inf, product)
+
+
 # Products are formed a few rows at a time, so that they stay in cache.
 _CACHED_ELEMENTS = 1 << 17
 
@@ -72,11 +79,13 @@ def _matmul(a: Uncertain, b: Uncertain) -> Uncertain:
     worst += underflow
     variance += underflow * underflow / 3.0
     if np.any(left.worst) or np.any(right.worst):
-        inherited = size_left @ right.worst + left.worst @ (size_right + right.worst)
+        inherited = bounded(size_left, right.worst) + bounded(left.worst, size_right + right.worst)
         gamma = n * kind.roundoff / max(1 - n * kind.roundoff, kind.roundoff)
         worst += inherited * (1 + gamma)
-        variance += left.value**2 @ right.variance + left.variance @ (right.value**2)
-        variance += left.variance @ right.variance
+        # An undecided gate is 0 with a bias of 1: where it is open, it passes errors on.
+        variance += bounded((size_left + left.bias) ** 2, right.variance)
+        variance += bounded(left.variance, (size_right + right.bias) ** 2)
+        variance += bounded(left.variance, right.variance)
         bias += size_left @ right.bias + left.bias @ (size_right + right.bias)
     # The contraction runs over the axis that a shared error is shared along: it stays one variable.
     for coefficients in left.shared.values():

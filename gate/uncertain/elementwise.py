@@ -59,14 +59,24 @@ def _is_power_of_two(x: Uncertain) -> bool:
     return bool(x.value == 0.0 or abs(np.frexp(x.value)[0]) == 0.5)
 
 
+def bounded_sum(*factors: Floats) -> Floats:
+    """Sum of the products of successive pairs of bounds; inf where one of them is: 0 * inf too."""
+    with np.errstate(invalid="ignore"):
+        products = [a * b for a, b in zip(factors[::2], factors[1::2], strict=True)]
+        total: Floats = sum(products[1:], start=products[0])
+    return np.where(np.isnan(total), np.inf, total)
+
+
 def _multiply(a: Uncertain, b: Uncertain) -> Uncertain:
     lossless = _is_power_of_two(a) or _is_power_of_two(b)
     a, b = aligned(a, b)
     size_a, size_b = np.abs(a.value), np.abs(b.value)
+    # An undecided gate is 0 with a bias of 1: where it is open, it passes the other's errors on.
+    open_a, open_b = size_a + a.bias, size_b + b.bias
     product = Uncertain(
         a.value * b.value,
-        size_a * b.worst + size_b * a.worst + a.worst * b.worst,
-        a.value**2 * b.variance + b.value**2 * a.variance + a.variance * b.variance,
+        bounded_sum(size_a, b.worst, size_b, a.worst, a.worst, b.worst),
+        bounded_sum(open_a**2, b.variance, open_b**2, a.variance, a.variance, b.variance),
         size_a * b.bias + size_b * a.bias + a.bias * b.bias,
         a.arithmetic,
         *merged(a, b, lambda c: c * b.value, lambda c: c * a.value),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 import reference
 from gate.arithmetic import NUMBER_TYPES, Arithmetic, number_type
 from gate.backends import Backend
+from gate.diagnosis import factor_between
 from gate.expected import with_error
 from gate.rules import Bounded, Finding, Judgement, Selectable, judge_bounded, judge_selection
 from gate.rules.bitwise import TOLERANCE, judge_bitwise
@@ -72,14 +75,44 @@ def loss_expected(run: WholeRun, inputs: Given, arithmetic: Arithmetic) -> dict[
     }
 
 
-def loss_and_gradients(run: WholeRun, inputs: Given, arithmetic: Arithmetic) -> list[Judgement]:
+def loss_and_gradients(
+    run: WholeRun, inputs: Given, arithmetic: Arithmetic, micro_batches: int = 1
+) -> list[Judgement]:
     """Loss and gradients, summed over the ranks, are those of one rank alone."""
     expected = loss_expected(run, inputs, arithmetic)
+    known = {
+        "the number of micro-batches": float(micro_batches),
+        "cp": float(len(run.said)),
+        "2": 2.0,
+    }
+    known |= {f"1 / {name}": 1 / value for name, value in known.items()}
     return [
-        judge_bounded(run.arrays[name], expected[name], arithmetic, output=name)
+        _with_factor(
+            judge_bounded(run.arrays[name], expected[name], arithmetic, output=name),
+            run.arrays[name],
+            expected[name],
+            known,
+        )
         for name in ("loss", *GRADIENTS)
         if name in run.arrays
     ] + [_missing(name) for name in GRADIENTS if name not in run.arrays]
+
+
+def _with_factor(
+    judgement: Judgement, got: Any, expected: Bounded, known: Mapping[str, float]
+) -> Judgement:
+    """The judgement, with the factor that its findings have in common, if it is one."""
+    named = {name: value for name, value in known.items() if value != 1}
+
+    def explained(finding: Finding) -> Finding:
+        if finding.bad is None:
+            return finding
+        number = np.asarray(got).astype(np.float64)
+        factor = factor_between(number, expected.value, finding.bad, named)
+        words = finding.message if factor is None else f"{finding.message}; {factor}"
+        return replace(finding, message=words)
+
+    return replace(judgement, findings=tuple(map(explained, judgement.findings)))
 
 
 def logged(run: WholeRun, inputs: Given, arithmetic: Arithmetic) -> list[Judgement]:

@@ -93,8 +93,9 @@ def sums_over_ranks(tried: Tried) -> list[Judgement]:
 
 def sums_over_micro_batches(tried: Tried) -> list[Judgement]:
     """Splitting the batch changes no sum."""
-    run = tried.run(replace(tried.setting, micro_batches=2))
-    return loss_and_gradients(run, tried.inputs, tried.arithmetic)
+    several = replace(tried.setting, micro_batches=2)
+    run = tried.run(several)
+    return loss_and_gradients(run, tried.inputs, tried.arithmetic, several.micro_batches)
 
 
 def other_layouts(tried: Tried) -> list[Judgement]:

@@ -31,6 +31,7 @@ from gate.balance import (
     measure_until_decided,
     pairs_of,
 )
+from gate.calls import NotSupported
 from gate.chart import bar_chart
 from gate.record import Record
 from tests.cp.mixes import MIXES, UNIT, Mix
@@ -135,6 +136,8 @@ def _judge_seconds(
 ) -> None:
     """Judge the backend's selection, timed on every rank's rows with the keys of all ranks."""
     require(record.backend, "indexer_topk")
+    if record.backend.untimed:
+        raise NotSupported(record.backend.untimed)
     work = _work(record, ranges, modes)
 
     def decide(seconds: Rounds) -> None:

@@ -62,24 +62,26 @@ def test_a_wrong_swap_is_rejected_like_any_wrong_operation(
     row: Swap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate.ranked_calls, "_SECONDS", SECONDS)
-    verdicts = _swap_verdicts(f"tests.faults.faulty_swaps:{row.backend}", tmp_path)
+    verdicts = swap_verdicts(f"tests.faults.faulty_swaps:{row.backend}", tmp_path)
     failed = {verdict.reason for verdict in verdicts if verdict.verdict == "fail"}
     assert failed
     assert failed <= row.reasons, [verdict.message for verdict in verdicts]
 
 
 def test_a_wrong_swap_is_told_whose_half_it_holds(tmp_path: Path) -> None:
-    *_, last = _swap_verdicts("tests.faults.faulty_swaps:FirstHalves", tmp_path)
+    *_, last = swap_verdicts("tests.faults.faulty_swaps:FirstHalves", tmp_path)
     assert "the first half of member 0" in last.message
     assert "a formula" not in last.message
 
 
-def _swap_verdicts(spec: str, directory: Path) -> list[Verdict]:
-    """Try all scenes until one rejects the backend: what hangs on one would hang on all."""
+def swap_verdicts(spec: str, directory: Path, seed: int = 0) -> list[Verdict]:
+    """Try scenes at a seed until one rejects the backend: what hangs on one hangs on all."""
     backend, verdicts = load(spec), []
     for law in ("values", "no state"):
         for scene in scenes_of("smoke"):
-            check = Check(backend, OPERATIONS["swap_chunks"], law, scene.name, 0, "cpu", directory)
+            check = Check(
+                backend, OPERATIONS["swap_chunks"], law, scene.name, seed, "cpu", directory
+            )
             with contextlib.suppress(Failed, Skipped):
                 check.hold()
             assert check.verdict is not None
@@ -155,20 +157,20 @@ LAYERS = (
 )
 
 
-def _tried(layer: str, scene: int, cp_size: int, backend: str = "torch") -> Tried:
+def tried(layer: str, scene: int, cp_size: int, backend: str = "torch", seed: int = 0) -> Tried:
     setting = Setting(
         backend,
         tuple(range(cp_size)),
         layer=f"tests.faults.faulty_layers:{layer}" if layer else Setting.layer,
         seconds=SECONDS,
     )
-    return Tried(load(backend), setting, scene_for(SCENES[scene], cp_size), 0, "cpu")
+    return Tried(load(backend), setting, scene_for(SCENES[scene], cp_size), seed, "cpu")
 
 
-def _rejected_for(law: str, tried: Tried) -> tuple[set[str], set[str]]:
+def rejected_for(law: str, subject: Tried) -> tuple[set[str], set[str]]:
     """Reasons and outputs of everything that a law finds wrong."""
     try:
-        judgements = LAWS[law][1](tried)
+        judgements = LAWS[law][1](subject)
     except RanksFailed as failed:
         return {failed.reason}, set()
     findings = [finding for judgement in judgements for finding in judgement.findings]
@@ -177,28 +179,56 @@ def _rejected_for(law: str, tried: Tried) -> tuple[set[str], set[str]]:
 
 @pytest.mark.parametrize("row", LAYERS, ids=lambda row: row.fault)
 def test_a_wrong_layer_is_rejected_for_its_own_reason(row: Layer) -> None:
-    reasons, outputs = _rejected_for(row.law, _tried(row.fault, row.scene, row.cp_size))
+    reasons, outputs = rejected_for(row.law, tried(row.fault, row.scene, row.cp_size))
     assert reasons & {row.reason, row.or_reason}
     assert not row.outputs or outputs == row.outputs
     if row.hidden:
-        hidden = _rejected_for(row.hidden, _tried(row.fault, row.scene, row.cp_size))
+        hidden = rejected_for(row.hidden, tried(row.fault, row.scene, row.cp_size))
         assert hidden == (set(), set())
 
 
 def test_an_empty_rank_is_named_when_the_others_wait_for_it() -> None:
-    tried = _tried("EmptyRankSkipsTheGather", 1, 8)
+    waiting = tried("EmptyRankSkipsTheGather", 1, 8)
     with pytest.raises(RanksFailed, match=r"^rank 7: waited in all_reduce, ranks 0, 1, 2, 3,"):
-        LAWS[SUMS][1](tried)
-    assert _rejected_for(SUMS, _tried("EmptyRankSkipsTheGather", 0, 2)) == (set(), set())
+        LAWS[SUMS][1](waiting)
+    assert rejected_for(SUMS, tried("EmptyRankSkipsTheGather", 0, 2)) == (set(), set())
 
 
 def test_a_loss_attached_for_each_chunk_is_twice_as_large() -> None:
     law = LAWS[SUMS][1]
-    judgements = law(_tried("AttachedForEachChunk", 0, 2))
+    judgements = law(tried("AttachedForEachChunk", 0, 2))
     (worst,) = [f for j in judgements for f in j.findings if f.output == "dw"][:1]
     assert worst.got is not None
     assert worst.expected is not None
     assert round(worst.got / worst.expected, 3) == 2.0
+
+
+class Factor(NamedTuple):
+    """A wrong layer whose gradients are off by one factor, and what the message calls it."""
+
+    fault: str
+    law: str
+    cp_size: int
+    words: str
+
+
+FACTORS = (
+    Factor("OnlyTheLogIsDivided", SUMS, 4, "4 times the expected one = cp: "),
+    Factor("GatherInFrontOfRepeatedWork", SUMS, 4, "4 times the expected one = cp: "),
+    Factor("LossOverOwnRows", SUMS, 4, "4 times the expected one = cp: "),
+    Factor("AttachedForEachChunk", SUMS, 4, "2 times the expected one = 2: "),
+    Factor(
+        "MeanOverEachMicroBatch", MICRO, 4,
+        "2 times the expected one = the number of micro-batches or 2: ",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("row", FACTORS, ids=lambda row: row.fault)
+def test_a_factor_of_ranks_chunks_or_micro_batches_is_named(row: Factor) -> None:
+    judgements = LAWS[row.law][1](tried(row.fault, 0, row.cp_size))
+    messages = [finding.message for each in judgements for finding in each.findings]
+    assert any(row.words in message for message in messages), messages
 
 
 # -- kernels that are not reproducible -------------------------------------------------------------
@@ -206,12 +236,12 @@ def test_a_loss_attached_for_each_chunk_is_twice_as_large() -> None:
 
 def test_atomics_pass_by_their_own_spread_and_an_error_beyond_it_does_not() -> None:
     kernels, law = "tests.faults.faulty_layers:Atomics", "off-off beside off-on"
-    noisy = _tried("", 1, 2, kernels)
+    noisy = tried("", 1, 2, kernels)
     judgements = LAWS[law][1](noisy)
     assert all(judgement.passed for judgement in judgements)
     assert any("off-off uses" in judgement.tolerance for judgement in judgements)
-    wrong = _tried("AtomicsWithAnotherScaleWhenSwapped", 1, 2, kernels)
-    assert _rejected_for(law, wrong) == ({"value"}, {"dk"})
+    wrong = tried("AtomicsWithAnotherScaleWhenSwapped", 1, 2, kernels)
+    assert rejected_for(law, wrong) == ({"value"}, {"dk"})
 
 
 # -- balance ---------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def test_a_tree_against_itself_is_not_slower_and_passes_by_its_bits(kernel: Path
     options = ("--base", "HEAD", "--backend", "kernel.py", "--operation", "indexer_topk")
     status, said, verdicts = _regress(kernel.parent, *options)
     verdict = verdicts["indexer_topk"]
-    assert (status, verdict["verdict"]) in {(0, "pass"), (2, "inconclusive")}, said
+    assert (status, verdict["verdict"]) in {(0, "pass"), (2, "inconclusive")}, (said, verdict)
     assert 0.9 < verdict["details"]["ratio"] < 1.1
     assert {"low", "high", "margin", "control", "elapsed", "rounds"} <= set(verdict["details"])
 

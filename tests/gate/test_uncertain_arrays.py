@@ -181,3 +181,24 @@ def test_a_gate_is_undecided_only_within_its_own_error() -> None:
     gate: Any = np.heaviside(_lifted(value, error, FLOAT32), exact(0.0, FLOAT32))
     assert gate.value.tolist() == [0.0, 1.0, 0.0, 1.0, 0.0]
     assert gate.worst.tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
+
+
+def test_what_passes_an_undecided_gate_may_err_as_it_does_elsewhere() -> None:
+    # Open, the gate passes bf16 operands on with their roundings: not just their nominal product.
+    narrow = Arithmetic.declared({"operand": "bfloat16"})
+    gate: Any = np.heaviside(_lifted(np.array([0.0]), np.array([1e-3]), narrow), exact(0.0, narrow))
+    passed = operand(np.array([1.2345678]), 24, narrow)
+    product: Any = gate * passed
+    contracted: Any = gate.reshape(1, 1) @ passed.reshape(1, 1)
+    largest = 1.2345678 * (1 + 2.0**-8)
+    assert product.allowance()[0] >= largest
+    assert contracted.allowance()[0, 0] >= largest
+
+
+def test_a_bound_of_infinity_stays_one_beside_zero() -> None:
+    unbounded = _lifted(np.array([1.0]), np.array([np.inf]), FLOAT32)
+    nothing = exact(np.array([0.0]), FLOAT32)
+    product: Any = nothing * unbounded
+    contracted: Any = nothing.reshape(1, 1) @ unbounded.reshape(1, 1)
+    assert product.worst[0] == np.inf
+    assert contracted.worst[0, 0] == np.inf

@@ -13,7 +13,7 @@ from gate.verdicts import Verdict, read
 TESTS = """
 import os, time
 import pytest
-from gate.balance import Inconclusive
+from gate.timing.verdict import Inconclusive
 from gate.calls import NotSupported
 from gate.ranks import RanksFailed
 from gate.record import NotProvided

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gate.rules import REASONS
 from tests.gate import ill_mannered_backends as ill
 from tests.gate import wrong_backends as wrong
 from tests.gate.driving import SEEDS, replayed, verdicts_of
@@ -87,15 +86,3 @@ def test_wrong_is_rejected_for_its_own_reason_and_replays(
     for verdict in failed:
         again = replayed(verdict, row.backend(), tmp_path)
         assert (again.verdict, again.reason) == ("fail", row.reason), verdict.law
-
-
-# Codes that no row above can give, and where they are shown: `test_lethal_backends` for those of a
-# process that ends, `test_odd_backends` for the skips, other parts' own tests for theirs.
-SHOWN_ELSEWHERE = {
-    "crash", "timeout", "not_supported", "not_provided", "other_device",
-    "unsteady", "imbalance", "communication", "not_refused",
-}  # fmt: skip
-
-
-def test_every_reason_is_shown_firing() -> None:
-    assert {row.reason for row in ROWS} == set(REASONS) - SHOWN_ELSEWHERE

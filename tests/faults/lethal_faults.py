@@ -1,0 +1,71 @@
+"""Faults that end or stop their process, or return what memory held: tried by whole runs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import accelerated.torch_backend as right
+
+
+class EndlessBisection:
+    """T8 (flashinfer#1050): a bisection that begins at minimum - 1 = -inf never ends."""
+
+    def select_topk(self, scores: Tensor, ranges: Tensor, topk: int) -> Tensor:
+        low = scores.nan_to_num(nan=0.0, neginf=-torch.inf).amin() - torch.inf
+        while bool(low == -torch.inf):
+            time.sleep(0.05)
+        return right.select_topk(scores, ranges, topk)
+
+
+class ReadsOutside:
+    """T4 (flashinfer#2486): a length that wraps leads far outside the memory of the scores."""
+
+    def select_topk(self, **arguments: Any) -> Tensor:
+        ctypes.string_at(0)
+        return right.select_topk(**arguments)
+
+
+class Aborts:
+    """PF7 (PaddleFleet#1721): an assertion of the runtime ends the process."""
+
+    def select_topk(self, **arguments: Any) -> Tensor:
+        os.abort()
+
+
+class EndsQuietly:
+    """A kernel that leaves with status 0, as if all were well."""
+
+    def select_topk(self, **arguments: Any) -> Tensor:
+        os._exit(0)
+
+
+class NeverWritten:
+    """T1 (sglang#30512): slots without an id are never written, and hold what memory held."""
+
+    def select_topk(self, **arguments: Any) -> Tensor:
+        chosen = right.select_topk(**arguments)
+        returned = torch.empty_like(chosen)
+        returned[chosen >= 0] = chosen[chosen >= 0]
+        return returned
+
+
+endless_bisection = EndlessBisection()
+reads_outside = ReadsOutside()
+aborts = Aborts()
+ends_quietly = EndsQuietly()
+never_written = NeverWritten()
+
+# Attribute of this file: what it is, and the reasons the gate may give.
+LETHAL: dict[str, tuple[str, frozenset[str]]] = {
+    "endless_bisection": ("a bisection from -inf never ends (T8)", frozenset({"timeout"})),
+    "reads_outside": ("a read far outside the scores (T4)", frozenset({"crash"})),
+    "aborts": ("the process is aborted (PF7)", frozenset({"crash"})),
+    "ends_quietly": ("the process ends with status 0", frozenset({"crash"})),
+    "never_written": ("unused slots are never written (T1)", frozenset({"range", "duplicate"})),
+}
