@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import accelerated.torch_backend as backend
+from accelerated.torch_backend import scores
 from accelerated.torch_backend.arguments import require_ids
-from accelerated.torch_backend.tiles import ROW_TILE
+from accelerated.torch_backend.candidate_set import ColumnSums
+from accelerated.torch_backend.tiles import ROW_TILE, buffer_elements
 from gate.operations import OPERATIONS
 from gate.scenes import SCENES
 from gate.tensors import to_tensor
@@ -72,9 +74,9 @@ def test_the_bad_range_is_named_in_the_tile_that_it_is_in() -> None:
     rows, bad = 3 * ROW_TILE, 2 * ROW_TILE + 5
     ranges = torch.zeros(1, rows, 2, dtype=torch.int32)
     ranges[0, bad] = torch.tensor([1, 9])
-    scores = torch.zeros(1, rows, 4)
+    given = torch.zeros(1, rows, 4)
     with pytest.raises(ValueError, match=re.escape(f"ranges: got [1, 9] at [0, {bad}], expected")):
-        backend.select_topk(scores, ranges, 2)
+        backend.select_topk(given, ranges, 2)
 
 
 def test_the_gradient_of_a_sink_is_summed_in_float32() -> None:
@@ -85,3 +87,23 @@ def test_the_gradient_of_a_sink_is_summed_in_float32() -> None:
     assert sink.grad is not None
     # One row's share in half precision would be the same number after another rounding to it.
     assert not torch.equal(sink.grad, sink.grad.half().float())
+
+
+@pytest.mark.parametrize("depth", [1, 7, 64, 5000])
+@pytest.mark.parametrize("columns", [1, 1000, 100_000])
+def test_a_step_holds_no_more_than_it_has_room_for(depth: int, columns: int) -> None:
+    room = 20_000
+    width = scores._fit(room, depth, columns)
+    assert width % scores.COLUMN_STEP == 0
+    # One step is the least there is; beyond that neither the room nor the columns are exceeded.
+    assert width - scores.COLUMN_STEP < max(min(room // depth, columns), 1)
+
+
+def test_one_copy_of_sums_is_held_where_not_even_one_has_room() -> None:
+    device = torch.device("cpu")
+    channels = 2 * buffer_elements(device) // 1000
+    sums = ColumnSums(999, channels, device)
+    sums.add(torch.tensor([[3, -1]], dtype=torch.int32), torch.ones(1, 2, channels))
+    total = sums.total()
+    assert total[3].eq(1).all()
+    assert total.sum() == channels

