@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from accelerated.triton_interpreter import interpret_without_accelerator
 from gate.operations import OPERATIONS
 from gate.profiles import PROFILES
 from tests.faults import lethal_trial, measured_trial, rank_trial
@@ -145,6 +146,7 @@ def _kept(task: Task, results: list[dict[str, Any]], work: Path | None) -> list[
 
 
 def _begin() -> None:
+    interpret_without_accelerator()  # before anything imports Triton
     torch.set_num_threads(1)
     remember_more()
 

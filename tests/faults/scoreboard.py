@@ -78,9 +78,10 @@ def _summary(outcomes: Sequence[Outcome], acquittals: Sequence[Acquittal], profi
     checks = sum(each.checks - each.skipped for each in acquittals)
     alarms = sum(len(each.alarms) for each in acquittals)
     return (
-        f"**{len(faults)} faults, {seeds} seeds each: profile {profile} rejects {whole} at every "
-        f"seed ({right} of {len(outcomes)} trials); profile smoke rejects "
-        f"{smoke / len(outcomes):.1%} of the trials.** **{checks} checks of right kernels, "
+        f"**{len(faults)} faults at {seeds} seeds (census and memory draw no numbers, and take "
+        f"one): profile {profile} rejects {whole} at every seed ({right} of {len(outcomes)} "
+        f"trials); profile smoke rejects {smoke / len(outcomes):.1%} of the trials.** "
+        f"**{checks} checks of right kernels, "
         f"{alarms} false alarms.**\n"
     )
 
