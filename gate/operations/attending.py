@@ -14,6 +14,9 @@ from gate.scene import Draw
 
 _HEADS, _DIM, _VALUE_DIM = 3, 20, 12
 
+# What stands in a teacher's denominator beside the candidates.
+_DENOMINATORS = ((), ("sink",), ("sink", "context"), ("context",))
+
 # Logits of a trained model's size, and such whose exponential no type holds.
 _SPREADS = (2.0, 2.0, 24.0)
 
@@ -30,18 +33,19 @@ def candidate_ids(drawn: Draw) -> NDArray[np.int32]:
 def _targeting(drawn: Draw) -> Arguments:
     """Every way to ask for a teacher in turn: dense, sparse, latent, per head, sink, context."""
     sparse, per_head = drawn.choice("candidates", 2), drawn.choice("keys", 2)
-    denominator = drawn.choice("denominator", 3)
+    denominator = _DENOMINATORS[drawn.choice("denominator", len(_DENOMINATORS))]
     q, k, scale = attention_inputs(drawn, per_head=bool(per_head))
     ids = candidate_ids(drawn)
     rng = drawn.generator("denominator")
+    sink = rng.standard_normal(q.shape[2:3]).astype(np.float32)
     arguments: Arguments = {
         "q": q,
         "k": k,
         "softmax_scale": scale,
         "ranges": None if sparse else drawn.ranges,
         "indices": ids if sparse else None,
-        "sink": rng.standard_normal(q.shape[2:3]).astype(np.float32) if denominator else None,
-        "context": _context(drawn, ids if sparse else None) if denominator == 2 else None,
+        "sink": sink if "sink" in denominator else None,
+        "context": _context(drawn, ids if sparse else None) if "context" in denominator else None,
     }
     return arguments
 

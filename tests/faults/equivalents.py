@@ -123,6 +123,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "pass",
         "the branch of a torch before 2.9, which the tested versions are not",
     ),
+    Equivalent(
+        "accelerated/torch_backend/two_walks.py",
+        "if len(self._kept) < _KEPT:",
+        "len(self._kept) < _KEPT",
+        "(not (len(self._kept) < _KEPT))",
+        "what is not kept is computed again, the same way: time alone",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/attention_target.py",
+        "return parts * torch.exp(mass - most).masked_fill_(most < _LOG_SMALLEST, 0.0)",
+        "most < _LOG_SMALLEST",
+        "(most <= _LOG_SMALLEST)",
+        "no float32 is equal to that number",
+    ),
 )
 
 
