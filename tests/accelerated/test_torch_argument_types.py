@@ -12,7 +12,7 @@ import accelerated.torch_backend as backend
 from accelerated.torch_backend import scores
 from accelerated.torch_backend.arguments import require_ids
 from accelerated.torch_backend.candidate_set import ColumnSums
-from accelerated.torch_backend.tiles import ROW_TILE, buffer_elements
+from accelerated.torch_backend.tiles import COLUMN_STEP, ROW_TILE, buffer_elements
 from gate.operations import OPERATIONS
 from gate.scenes import SCENES
 from gate.tensors import to_tensor
@@ -94,9 +94,9 @@ def test_the_gradient_of_a_sink_is_summed_in_float32() -> None:
 def test_a_step_holds_no_more_than_it_has_room_for(depth: int, columns: int) -> None:
     room = 20_000
     width = scores._fit(room, depth, columns)
-    assert width % scores.COLUMN_STEP == 0
+    assert width % COLUMN_STEP == 0
     # One step is the least there is; beyond that neither the room nor the columns are exceeded.
-    assert width - scores.COLUMN_STEP < max(min(room // depth, columns), 1)
+    assert width - COLUMN_STEP < max(min(room // depth, columns), 1)
 
 
 def test_one_copy_of_sums_is_held_where_not_even_one_has_room() -> None:
