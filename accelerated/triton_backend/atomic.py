@@ -8,48 +8,14 @@ That takes no buffer and, where rows see runs, one product less a tile.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from torch import Tensor
 
 from accelerated import triton_backend
 from accelerated.torch_backend.indexer_loss import IndexerLoss, require_loss_arguments
-from accelerated.triton_backend import (
-    arithmetic,
-    attention_target,
-    candidate_blocks,
-    candidate_topk,
-    dense_attention,
-    devices,
-    gather_keys,
-    indexer_scores,
-    indexer_scores_fp8,
-    indexer_topk,
-    select_topk,
-    sparse_attention,
-    swap_chunks,
-)
 from accelerated.triton_backend import loss_node as node
 from accelerated.triton_backend.indexer_loss import loss_and_gradients
-
-__all__ = [
-    "arithmetic",
-    "attach_indexer_loss",
-    "attention_target",
-    "candidate_blocks",
-    "candidate_topk",
-    "dense_attention",
-    "devices",
-    "gather_keys",
-    "guarantees",
-    "indexer_kl_loss",
-    "indexer_scores",
-    "indexer_scores_fp8",
-    "indexer_topk",
-    "name",
-    "select_topk",
-    "sparse_attention",
-    "swap_chunks",
-]
 
 name = f"{triton_backend.name}, atomic"
 guarantees = triton_backend.guarantees - {"deterministic"}
@@ -78,3 +44,10 @@ def indexer_kl_loss(
 
 
 attach_indexer_loss = functools.partial(node.attach_indexer_loss, loss=indexer_kl_loss)
+
+
+def __getattr__(attribute: str) -> Any:
+    """Return what the Triton backend has: all that is not said otherwise here."""
+    if attribute in triton_backend.__all__:
+        return getattr(triton_backend, attribute)
+    raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")

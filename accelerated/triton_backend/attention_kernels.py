@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from accelerated.triton_backend.dots import row_products, row_sums, shared_products, shared_sums
+from accelerated.triton_backend.dots import row_logits, row_sums, shared_products, shared_sums
 from accelerated.triton_backend.runs import hull, load_runs
 
 
@@ -55,7 +55,6 @@ def mix_slots(
     total = tl.full((ROWS, BLOCK_H), 0.0, tl.float32)
     mixed = tl.full((ROWS, BLOCK_H, BLOCK_V), 0.0, tl.float32)
     columns = tl.full((ROWS,), 0, tl.int32)
-    channels = tl.arange(0, BLOCK_E)
     for begin in range(0, K, BLOCK_N):
         slot = begin + tl.arange(0, BLOCK_N)
         there = inside[:, None] & (slot < K)[None, :]
@@ -63,20 +62,7 @@ def mix_slots(
         taken = (ids >= 0) & (ids < C)
         columns += tl.sum(taken.to(tl.int32), axis=1)
         key = (item * C + ids) * E
-        logits = tl.full((ROWS, BLOCK_H, BLOCK_N), 0.0, tl.float32)
-        for e in range(0, E, BLOCK_E):
-            channel = e + channels
-            x = tl.load(
-                q + owner[:, :, None] * E + channel[None, None, :],
-                mask=known[:, :, None] & (channel < E)[None, None, :],
-                other=0.0,
-            )
-            y = tl.load(
-                kv + key[:, :, None] + channel[None, None, :],
-                mask=taken[:, :, None] & (channel < E)[None, None, :],
-                other=0.0,
-            )
-            logits = row_products(x, y, logits, FORM)
+        logits = row_logits(q, kv, owner, key, known, taken, E, BLOCK_E, FORM)
         logits = tl.where(taken[:, None, :], logits * scale, float("-inf"))
         raised = tl.maximum(largest, tl.max(logits, axis=2))
         base = tl.where(raised == float("-inf"), 0.0, raised)

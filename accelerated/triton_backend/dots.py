@@ -93,6 +93,43 @@ def row_sums(weights, y, acc, FORM: tl.constexpr):
     return acc
 
 
+@triton.jit
+def row_logits(
+    q,
+    k,
+    owner,
+    key,
+    known,
+    taken,
+    E,
+    BLOCK_E: tl.constexpr,
+    FORM: tl.constexpr,
+):
+    """Products [R, M, N] of queries and keys of E channels, BLOCK_E at a time.
+
+    `owner` [R, M] counts vectors of q and `key` [R, N] elements of k; `known` [R, M] and `taken`
+    [R, N] say which there are.
+    """
+    R: tl.constexpr = owner.shape[0]
+    M: tl.constexpr = owner.shape[1]
+    N: tl.constexpr = key.shape[1]
+    logits = tl.full((R, M, N), 0.0, tl.float32)
+    for e in range(0, E, BLOCK_E):
+        channel = e + tl.arange(0, BLOCK_E)
+        x = tl.load(
+            q + owner[:, :, None] * E + channel[None, None, :],
+            mask=known[:, :, None] & (channel < E)[None, None, :],
+            other=0.0,
+        )
+        y = tl.load(
+            k + key[:, :, None] + channel[None, None, :],
+            mask=taken[:, :, None] & (channel < E)[None, None, :],
+            other=0.0,
+        )
+        logits = row_products(x, y, logits, FORM)
+    return logits
+
+
 def head_block(heads: int) -> int:
     """Rows of a tile that holds all heads: 1 where there is one, else as `tl.dot` needs them."""
     return 1 if heads == 1 else padded(heads)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from accelerated.triton_backend.dots import row_products
+from accelerated.triton_backend.dots import row_logits
 
 
 @triton.jit
@@ -47,7 +47,6 @@ def slot_totals(
 
     largest = tl.full((ROWS, BLOCK_H), float("-inf"), tl.float32)
     summed = tl.full((ROWS, BLOCK_H), 0.0, tl.float32)
-    channels = tl.arange(0, BLOCK_E)
     for begin in range(0, K, BLOCK_N):
         slot = begin + tl.arange(0, BLOCK_N)
         ids = tl.load(
@@ -57,20 +56,7 @@ def slot_totals(
         )
         taken = (ids >= 0) & (ids < C)
         key = ((item * C + ids) * G + group[:, None]) * E
-        logits = tl.full((ROWS, BLOCK_H, BLOCK_N), 0.0, tl.float32)
-        for e in range(0, E, BLOCK_E):
-            channel = e + channels
-            x = tl.load(
-                q + head[:, :, None] * E + channel[None, None, :],
-                mask=known[:, :, None] & (channel < E)[None, None, :],
-                other=0.0,
-            )
-            y = tl.load(
-                k + key[:, :, None] + channel[None, None, :],
-                mask=taken[:, :, None] & (channel < E)[None, None, :],
-                other=0.0,
-            )
-            logits = row_products(x, y, logits, FORM)
+        logits = row_logits(q, k, head, key, known, taken, E, BLOCK_E, FORM)
         logits = tl.where(taken[:, None, :], logits * scale, float("-inf"))
         raised = tl.maximum(largest, tl.max(logits, axis=2))
         base = tl.where(raised == float("-inf"), 0.0, raised)
@@ -115,27 +101,13 @@ def slot_shares(
     ids = tl.load(indices + place[:, None] * K + slot[None, :], mask=stored, other=-1)
     taken = (ids >= 0) & (ids < C)
     summed = tl.full((ROWS, BLOCK_N), 0.0, tl.float32)
-    channels = tl.arange(0, BLOCK_E)
     for group in range(G):
         key = ((item * C + ids) * G + group) * E
         for begin in range(0, members, BLOCK_H):
             member = begin + tl.arange(0, BLOCK_H)
             head = (place * A + group * members)[:, None] + member[None, :]
             known = inside[:, None] & (member < members)[None, :]
-            logits = tl.full((ROWS, BLOCK_H, BLOCK_N), 0.0, tl.float32)
-            for e in range(0, E, BLOCK_E):
-                channel = e + channels
-                x = tl.load(
-                    q + head[:, :, None] * E + channel[None, None, :],
-                    mask=known[:, :, None] & (channel < E)[None, None, :],
-                    other=0.0,
-                )
-                y = tl.load(
-                    k + key[:, :, None] + channel[None, None, :],
-                    mask=taken[:, :, None] & (channel < E)[None, None, :],
-                    other=0.0,
-                )
-                logits = row_products(x, y, logits, FORM)
+            logits = row_logits(q, k, head, key, known, taken, E, BLOCK_E, FORM)
             largest = tl.load(top + head, mask=known, other=0.0)
             factor = tl.load(weight + head, mask=known, other=0.0)
             shared = tl.exp(logits * scale - largest[:, :, None]) * factor[:, :, None]

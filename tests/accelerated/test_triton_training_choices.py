@@ -147,11 +147,10 @@ def test_a_small_buffer_changes_no_bit_of_what_rows_get(
 def test_atomic_gradients_are_all_that_the_atomic_variant_does_not_promise() -> None:
     assert "deterministic" in backend.guarantees
     assert atomic.guarantees == backend.guarantees - {"deterministic"}
-    assert atomic.arithmetic == backend.arithmetic
-    contract = {each for each in backend.__all__ if callable(getattr(backend, each))}
-    assert contract - {"IndexerLoss"} <= set(atomic.__all__)
-    own = {each for each in contract if getattr(atomic, each, None) is not getattr(backend, each)}
-    assert own - {"IndexerLoss"} == {"indexer_kl_loss", "attach_indexer_loss"}
+    # What the backend declares counts as well: without it the variant would be timed interpreted.
+    own = {each for each in backend.__all__ if getattr(atomic, each) != getattr(backend, each)}
+    assert own == {"name", "guarantees", "indexer_kl_loss", "attach_indexer_loss"}
+    assert not hasattr(atomic, "__path__")
 
 
 @pytest.mark.parametrize("form", FORMS)
