@@ -2,8 +2,7 @@
 
 import torch
 
-name = "my kernel"
-devices = ("cpu", "cuda")
+name, devices = "my kernel", ("cpu", "cuda")
 arithmetic = {"default": {"operand": "float32", "intermediate": "float32"}}
 guarantees = frozenset({"deterministic", "order:ascending", "ties:lowest"})
 
@@ -18,46 +17,40 @@ def indexer_scores(q, k, w, ranges):
 
 def select_topk(scores, ranges, topk):
     """scores [B,S,C], junk outside the ranges -> int32 [B,S,topk], ascending, -1 elsewhere."""
-    chosen = [_best(scores[:, rows], ranges[:, rows], topk) for rows in _tiles(ranges)]
-    return torch.cat(chosen, dim=1)
+    columns = scores.shape[2]
+    chosen = torch.full((*ranges.shape[:2], topk), -1, dtype=torch.int32, device=scores.device)
+    for rows in _tiles(ranges):
+        tile, seen = scores[:, rows], ranges[:, rows]
+        tile = tile.masked_fill(_hidden(tile, seen) | tile.isnan(), -torch.inf)
+        best, ids = tile.sort(descending=True, stable=True)  # stable: the lower id wins a tie
+        ids = ids.masked_fill_(best == -torch.inf, columns)[..., :topk].sort().values
+        chosen[:, rows, : ids.shape[2]] = ids.masked_fill_(ids == columns, -1)
+    return chosen
 
 
 def indexer_topk(q, k, w, ranges, topk):
     """The topk best columns of each row -> int32 [B,S,topk]; S x C is never held."""
-    chosen = []
-    for rows in _tiles(ranges):
-        scores = _scores(q[:, rows], k, w[:, rows], ranges[:, rows])
-        chosen.append(_best(scores, ranges[:, rows], topk))
-    return torch.cat(chosen, dim=1)
+    tiles = [(q[:, rows], k, w[:, rows], ranges[:, rows]) for rows in _tiles(ranges)]
+    return torch.cat([select_topk(_scores(*tile), tile[3], topk) for tile in tiles], 1)
 
 
 def gather_keys(keys, indices):
     """keys [B,C,E], indices int32 [B,S,K] -> [B,S,K,E], zeros for -1: clamp first, mask after."""
-    batch, columns, width = keys.shape
-    first = columns * torch.arange(batch, device=keys.device)[:, None, None]
-    rows = keys.reshape(-1, width).index_select(0, (indices.clamp(0) + first).flatten())
-    return rows.view(*indices.shape, width).masked_fill_(indices[..., None] < 0, 0)
+    first = keys.shape[1] * torch.arange(len(keys), device=keys.device)[:, None, None]
+    rows = keys.flatten(0, 1).index_select(0, (indices.clamp(0) + first).flatten())
+    return rows.view(*indices.shape, keys.shape[2]).masked_fill_(indices[..., None] < 0, 0)
 
 
 def _tiles(ranges, size=32):
     return [slice(row, row + size) for row in range(0, ranges.shape[1], size)]
 
 
-def _hidden(ranges, columns):
-    column = torch.arange(columns, device=ranges.device)
-    return (column < ranges[..., :1]) | (column >= ranges[..., 1:])
-
-
 def _scores(q, k, w, ranges):
-    dots = torch.einsum("bshd,bcd->bshc", q.float(), k.float())
-    scores = torch.einsum("bshc,bsh->bsc", dots.relu_(), w.float())
-    return scores.masked_fill_(_hidden(ranges, k.shape[1]), float("-inf"))
+    dots = torch.einsum("bshd,bcd->bshc", q.float(), k.float()).relu_()
+    scores = torch.einsum("bshc,bsh->bsc", dots, w.float())
+    return scores.masked_fill_(_hidden(scores, ranges), -torch.inf)
 
 
-def _best(scores, ranges, topk):
-    columns = scores.shape[-1]
-    scores = scores.masked_fill(_hidden(ranges, columns) | scores.isnan(), float("-inf"))
-    best, ids = scores.sort(descending=True, stable=True)  # stable: the lower id wins a tie
-    ids = ids.masked_fill_(best == float("-inf"), columns)[..., :topk].sort().values
-    ids = torch.nn.functional.pad(ids, (0, topk - ids.shape[-1]), value=columns)
-    return ids.masked_fill_(ids == columns, -1).int()
+def _hidden(scores, ranges):
+    column = torch.arange(scores.shape[2], device=scores.device)
+    return (column < ranges[..., :1]) | (column >= ranges[..., 1:])

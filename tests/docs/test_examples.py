@@ -102,6 +102,11 @@ def test_the_page_shows_the_whole_example() -> None:
     assert f"```python\n{EXAMPLE.read_text(encoding='utf-8')}```" in page
 
 
+def test_the_example_is_short() -> None:
+    code = [line for line in EXAMPLE.read_text(encoding="utf-8").splitlines() if line]
+    assert len(code) <= 40
+
+
 def test_the_page_shows_the_message_of_the_wrong_kernel() -> None:
     page = (DOCS / "reading-a-failure.md").read_text(encoding="utf-8")
     assert written(page) == page, "write it again: python -m tests.docs.failure docs"
