@@ -127,6 +127,21 @@ def load(spec: str) -> Backend:
     return wrap(target, spec)
 
 
+def file_of(spec: str) -> Path:
+    """Return the file in which `spec` finds its backend, of whatever kind; it was loaded before.
+
+    BackendError for a module that no file holds.
+    """
+    where, _, attribute = spec.partition(":")
+    if where.endswith(".py"):
+        return Path(where).resolve()
+    where, _ = _registered(where, attribute)
+    file = getattr(sys.modules.get(where), "__file__", None)
+    if not file:
+        raise BackendError(f"--backend {spec}: got {where}, expected a module that a file holds")
+    return Path(file).resolve()
+
+
 def wrap(target: Any, spec: str) -> Backend:
     """Read the declarations of `target`, any object with some of the contract's callables."""
     declarations = getattr(target, "arithmetic", {})

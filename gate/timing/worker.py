@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gate.backends import Backend, BackendError, load
+from gate.backends import Backend, BackendError, file_of, load
 from gate.timing.side import Here
 from gate.workloads import Workload
 
@@ -93,8 +93,7 @@ def _loaded(setting: Setting, suite: Path) -> Backend:
 
 def _described(backend: Backend, setting: Setting) -> Loaded:
     """Say what was loaded; BackendError if any of it comes from another tree."""
-    module = getattr(backend.target, "__module__", None) or backend.target.__name__
-    file = Path(sys.modules[module].__file__ or "").resolve()
+    file = file_of(setting.spec)
     if setting.root not in file.parents:
         raise BackendError(f"--backend {setting.spec}: got {file}, expected a file of this tree")
     for name, loaded in list(sys.modules.items()):

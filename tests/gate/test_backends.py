@@ -15,6 +15,7 @@ from gate.backends import (
     REGISTERED,
     BackendError,
     Guarantees,
+    file_of,
     load,
     wrap,
 )
@@ -47,6 +48,14 @@ def test_every_form_of_a_name_leads_to_its_backend(
     backend = load(spec)
     assert sum(backend.operation(name) is not None for name in FORWARD) == FORMS[spec]
     assert backend.spec == spec
+    expected = BACKENDS if "lethal" in spec else "accelerated/torch_backend/__init__.py"
+    assert file_of(spec) == ROOT / expected
+
+
+def test_a_backend_that_no_file_holds_is_named() -> None:
+    load("sys")
+    with pytest.raises(BackendError, match="got sys, expected a module that a file holds"):
+        file_of("sys")
 
 
 NO_BACKENDS = {

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from gate import regress
-from gate.timing.elsewhere import SUITE
+from gate.timing.elsewhere import SUITE, Elsewhere
+from gate.timing.worker import Setting
 
 BASE = """
 import accelerated.torch_backend as torch_backend
@@ -172,6 +173,27 @@ def test_bad_usage_is_said_in_one_line(
     assert said.startswith(words)
     assert said.count("\n") == 1
     assert len(_git(kernel.parent, "worktree", "list").splitlines()) == 1
+
+
+OBJECTS = {
+    "a namespace": "import types\nkernel = types.SimpleNamespace(gather_keys=gather)",
+    "an object": "class Kernel:\n    gather_keys = staticmethod(gather)\nkernel = Kernel()",
+    "a class": "class kernel:\n    gather_keys = staticmethod(gather)",
+    "a partial": "import functools as f\nkernel = f.partial(gather)\nkernel.gather_keys = gather",
+}
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_an_object_of_any_kind_is_timed_by_its_name(kind: str, tmp_path: Path) -> None:
+    """The file is that of the name: an object knows its class's module, or none at all."""
+    file = tmp_path / "kernel.py"
+    file.write_text(
+        f"from accelerated.torch_backend import gather_keys as gather\n{OBJECTS[kind]}\n"
+    )
+    setting = Setting("head", f"{file}:kernel", tmp_path, tmp_path, "cpu", threads=1)
+    with Elsewhere(setting) as side:
+        assert side.loaded.operations == {"gather_keys"}
+        assert side.loaded.file == str(file)
 
 
 def test_a_backend_outside_of_the_tree_is_refused(
