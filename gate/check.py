@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gate.backends import Backend
 from gate.calls import NotSupported
 from gate.case import Case
-from gate.diagnosis import Evidence, constant_factor, explain
+from gate.diagnosis import Evidence, constant_factor, explain, extent
 from gate.drawn import hold_on_drawn_scenes
 from gate.expected import forget, with_error
 from gate.hypotheses import explained
@@ -174,7 +174,7 @@ class Check:
             bound = "" if not finding.bound else f", bound {finding.bound:.3g}"
             lines.append(f"  worst: {where} = {finding.got:.9g}{expected}{bound}")
         if finding.bad is not None:
-            lines.append(f"  {finding.count} of {finding.bad.size} elements")
+            lines.append(f"  {extent(evidence, finding.bad)}")
         lines += [f"  {sentence}" for sentence in explain(evidence)]
         inputs = explained(self.operation, broken.case, broken.outputs, arithmetic)
         lines += [f"  {sentence}" for sentence in inputs]

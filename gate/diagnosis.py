@@ -47,7 +47,23 @@ class Evidence:
 
 def explain(evidence: Evidence) -> list[str]:
     """Return what is known about where the bad elements are and what that usually means."""
-    return [line for pattern in PATTERNS for line in (pattern(evidence),) if line]
+    known = [line for pattern in PATTERNS for line in (pattern(evidence),) if line]
+    if constant_factor(evidence) is None:  # else the cause is known
+        known += [line for line in (_everything(evidence),) if line]
+    return known
+
+
+def extent(evidence: Evidence, bad: NDArray[np.bool_]) -> str:
+    """Say how many elements a finding concerns, of those that could be wrong in that way.
+
+    Numbers are wrong where a number is expected: what no row sees is -inf, and counts for itself.
+    """
+    count, expected = np.count_nonzero(bad), evidence.expected
+    if expected is not None and evidence.finding.reason == "value":
+        finite = np.isfinite(expected)
+        if not finite.all() and not bad[~finite].any():
+            return f"{count} of the {np.count_nonzero(finite)} seen elements, {bad.size} in all"
+    return f"{count} of {bad.size} elements"
 
 
 def constant_factor(evidence: Evidence) -> str | None:
@@ -75,8 +91,10 @@ def factor_between(
         factor = float(np.median(ratios))
         if not np.any(ratios):
             return "what is wrong is 0 everywhere: it was never written, or masked as a whole"
-        # Rounding errors of a half precision kernel stay below 2^-7 of a ratio.
-        same = bool(np.all(np.abs(ratios - factor) < 2.0**-7 * abs(factor)))
+        # Rounding errors of a half precision kernel stay below 2^-7 of a ratio; ratios that differ
+        # from each other as much as from 1 are rounding and no factor.
+        spread = min(2.0**-7 * abs(factor), abs(factor - 1) / 4)
+        same = bool(np.all(np.abs(ratios - factor) < spread))
     if not same or np.isinf(factor):
         return None
     named = [
@@ -229,13 +247,19 @@ def _scattered_few(evidence: Evidence) -> str | None:
     bad = evidence.finding.bad
     if bad is None or evidence.finding.reason not in ("value", "stale_state", "layout"):
         return None
+    bad = _of_numbers(evidence, bad)
     share = np.count_nonzero(bad) / max(bad.size, 1)
-    if 0 < share < 0.01 and bad.size >= 1000:
+    if 0 < share < 0.01 and bad.size >= 500:
         return (
             f"{np.count_nonzero(bad)} of {bad.size} elements only: few but far out is a race, an "
             "overflowing buffer or a lost update, not rounding"
         )
     return None
+
+
+def _of_numbers(evidence: Evidence, bad: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the marks of those elements alone where a number is expected."""
+    return bad if evidence.expected is None else bad[np.isfinite(evidence.expected)]
 
 
 def _everything(evidence: Evidence) -> str | None:
@@ -244,8 +268,7 @@ def _everything(evidence: Evidence) -> str | None:
         return None
     if evidence.axes.startswith("G"):
         return None  # bits that ranks exchange have no formula
-    if evidence.expected is not None:
-        bad = bad[np.isfinite(evidence.expected)]
+    bad = _of_numbers(evidence, bad)
     if bad.size >= 16 and bad.mean() > 0.5:
         return (
             "most elements are wrong: a formula (ReLU before the weights, the sign of w) or a "
@@ -268,5 +291,4 @@ PATTERNS: tuple[Callable[[Evidence], str | None], ...] = (
     _tiles("C", "column"),
     _tiles("E", "channel"),
     _scattered_few,
-    _everything,
 )

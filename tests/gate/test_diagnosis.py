@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,9 @@ import torch
 from torch import Tensor
 
 from gate.case import Case
+from gate.check import scene_named
 from gate.diagnosis import Evidence, explain
+from gate.operations import OPERATIONS
 from gate.rules import Finding
 from tests.gate.driving import SEEDS, verdicts_of
 from tests.gate.healthy import Healthy, best_columns, visible
@@ -195,6 +198,35 @@ def test_no_pattern_is_seen_where_there_is_none(tmp_path: Path) -> None:
     values, *_ = verdicts_of(scattered, "indexer_scores", DOCUMENTS, 0, tmp_path)
     for words in (ONE_FACTOR, "all bad elements are", "only batch items", "far out"):
         assert words not in values.message
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5])
+def test_the_count_is_of_what_a_row_sees_and_one_cause_is_named(
+    factor: float, tmp_path: Path
+) -> None:
+    values, *_ = verdicts_of(times(factor), "indexer_scores", DOCUMENTS, 0, tmp_path)
+    (found,) = re.findall(r"(\d+) of the (\d+) seen elements, (\d+) in all", values.message)
+    wrong, seen, total = map(int, found)
+    ranges = OPERATIONS["indexer_scores"].case(scene_named(DOCUMENTS), 0).tensors["ranges"]
+    assert seen == int((ranges[..., 1] - ranges[..., 0]).sum())
+    assert total == 2 * 71 * 71
+    assert seen / 2 < wrong <= seen
+    cause = "0 everywhere" if factor == 0 else f"{ONE_FACTOR}"
+    assert cause in values.message
+    assert "most elements are wrong" not in values.message
+
+
+def test_a_narrower_arithmetic_is_no_factor(tmp_path: Path) -> None:
+    halved = changed(lambda scores, ranges: scores.bfloat16().float())
+    values, *_ = verdicts_of(halved, "indexer_scores", DOCUMENTS, 0, tmp_path)
+    assert ONE_FACTOR not in values.message
+    assert "narrower arithmetic than declared" in values.message
+
+
+def test_what_nobody_sees_counts_where_that_is_what_is_wrong(tmp_path: Path) -> None:
+    """Zeros in empty rows are wrong in elements that are -inf: the count is of all elements."""
+    values, *_ = verdicts_of(changed(_zeros_in_empty_rows), "indexer_scores", PADDED, 0, tmp_path)
+    assert re.search(r"\d+ of \d+ elements\n", values.message)
 
 
 @pytest.mark.parametrize("junk", [np.nan, np.inf, -np.inf, 3.4e38, 0.0])
