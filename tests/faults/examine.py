@@ -103,7 +103,7 @@ def _tasks(options: argparse.Namespace) -> list[Task]:
     measured = [
         Task("measured", part, seed, profile)
         for part in measured_trial.PARTS
-        for seed in (seeds if part == "triton" else [0])
+        for seed in (seeds if part in measured_trial.DRAWN else [0])
     ]
     apart = [Task(kind, "", seed, profile) for kind in ("ranks", "lethal") for seed in seeds]
     return [*tasks, *odd, *measured, *apart]
@@ -123,7 +123,7 @@ def _examined(tasks: list[Task], work: Path | None) -> list[dict[str, Any]]:
         if kept is not None and kept.exists():
             found += json.loads(kept.read_text(encoding="utf-8"))
         else:
-            apart = task.kind in ("ranks", "lethal") or task.what == "memory"
+            apart = task.kind in ("ranks", "lethal") or task.what in measured_trial.ALONE
             waiting["alone" if apart else "together"].append(task)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(PROCESSES, mp_context=context, initializer=_begin) as pool:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from tests.faults import lethal_trial, rank_trial
 from tests.faults.catalogue import FAULTS, GROUPS
+from tests.faults.census_faults import CENSUS
 from tests.faults.elsewhere import ELSEWHERE
 from tests.faults.healthy_trial import Acquittal
+from tests.faults.memory_faults import MEMORY
+from tests.faults.speed_faults import SPEED
 from tests.faults.trial import Outcome
 
 PAGE, PLOT = "sensitivity.md", "sensitivity.png"
@@ -126,7 +129,8 @@ def _every(outcomes: Sequence[Outcome], profile: str) -> str:
         f"| class | fault | from | shows when | rejected by | reason | smoke | {profile} |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    planted = {(fault.group, fault.name): fault for fault in FAULTS}
+    known = (*FAULTS, *CENSUS, *MEMORY, *SPEED)
+    planted = {(fault.group, fault.name): fault for fault in known}
     for (group, name), tries in sorted(
         _by_fault(outcomes).items(), key=lambda item: _groups(outcomes).index(item[0][0])
     ):
