@@ -286,8 +286,17 @@ def _why(call: pytest.CallInfo[None]) -> tuple[str, str]:
     """Return reason and message for a test that ended before it reached a verdict of its own."""
     error = call.excinfo.value if call.excinfo else None
     if isinstance(error, pytest.fail.Exception) and "Timeout" in str(error):
-        return "timeout", "did not end in time"
+        return "timeout", f"{error}{_last_place(call.excinfo)}"
     return "exception", f"raised {type(error).__name__}: {error}"
+
+
+def _last_place(excinfo: pytest.ExceptionInfo[BaseException] | None) -> str:
+    """Say where a test was when time ran out: the last line that is not of who stopped it."""
+    for entry in reversed(excinfo.traceback if excinfo else ()):
+        file = Path(entry.path)
+        if file.stem != "pytest_timeout" and "_pytest" not in file.parts:
+            return f": it was at {file}:{entry.lineno + 1} in {entry.name}"
+    return ""
 
 
 @pytest.hookimpl(trylast=True)

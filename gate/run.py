@@ -7,6 +7,7 @@ reports of their tests.
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gate.backends import Backend, load
 from gate.case import Case
 from gate.check import unfinished
 from gate.given import given_cases
+from gate.processes import how_it_ended
 from gate.profiles import Profile, profile_named
 from gate.tensors import require_device
 from gate.verdicts import Verdict, append, as_record, read
@@ -98,6 +100,20 @@ def unjudged(report: pytest.TestReport, gate: Gate) -> Verdict:
     )
 
 
+def _how_it_ended(node: object) -> str:
+    """Say how the process of one of xdist's workers ended; "" where execnet does not tell.
+
+    What execnet knows of it is no part of its interface, so nothing here relies on it.
+    """
+    process = getattr(getattr(getattr(node, "gateway", None), "_io", None), "popen", None)
+    if process is None:
+        return ""
+    try:
+        return f": {how_it_ended(process.wait(timeout=1))}"
+    except subprocess.TimeoutExpired:
+        return ""
+
+
 class Reporter:
     """Writes the report: lives in the controlling process and hears of every check there."""
 
@@ -105,6 +121,7 @@ class Reporter:
         self.gate = gate
         self.began: dict[str, float] = {}
         self.futile_restarts = 0
+        self.how_ended = ""
         report.write_environment(gate.report_dir, gate.backends, gate.device, gate.profile)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -132,7 +149,7 @@ class Reporter:
         message = (
             f"the check did not end within {self.gate.timeout:g} s; its process was ended"
             if hung
-            else f"the process died {elapsed:.1f} s into the check (segmentation fault or exit)"
+            else f"the process died {elapsed:.1f} s into the check{self.how_ended}"
         )
         reason = "timeout" if hung else "crash"
         verdict = (
@@ -145,7 +162,11 @@ class Reporter:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object, error: object | None) -> None:
-        """Give up where workers die before a check of theirs ends: the next one would die too."""
+        """Note how a worker ended, which is told before what it was at.
+
+        Gives up where workers die before a check of theirs ends: the next one would die too.
+        """
+        self.how_ended = _how_it_ended(node)
         self.futile_restarts += error is not None
         if self.futile_restarts > FUTILE_RESTARTS:
             pytest.exit(

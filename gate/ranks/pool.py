@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from gate.processes import how_it_ended
 from gate.ranks.messages import Job, RanksFailed, Reply, verdict_on
 from gate.ranks.process import GRACE, serve
 
@@ -141,8 +142,7 @@ class Ranks:
         except (EOFError, OSError):
             each.process.join()
             code = each.process.exitcode
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-            words = f"its process died ({how}); {each.last_words()}"
+            words = f"its process died ({how_it_ended(code)}); {each.last_words()}"
             raise RanksFailed("crash", rank, words.rstrip("; ")) from None
         return reply
 

@@ -16,7 +16,7 @@ from gate.expected import with_error
 from gate.rules import Bounded, Finding, Judgement, Selectable, judge_bounded, judge_selection
 from gate.rules.bitwise import TOLERANCE, judge_bitwise
 from gate.rules.bounded import tolerance
-from tests.cp.runs import WholeRun
+from tests.cp.runs import BY_COLUMNS, BY_ROWS, WholeRun
 from tests.cp.scenes import Given
 
 EVERYTHING = ("output", "indices", "target", "dq", "dk", "dw", "d_attention_q", "d_kv")
@@ -24,9 +24,31 @@ FORWARD = ("q", "k", "indices", "output", "target")
 GRADIENTS = ("dq", "dk", "dw")
 
 
-def same_bits(got: WholeRun, expected: WholeRun, names: tuple[str, ...]) -> list[Judgement]:
-    """Everything named is the same in two runs, bit for bit."""
-    return [judge_bitwise(got.arrays[name], expected.arrays[name], output=name) for name in names]
+def same_bits(
+    got: WholeRun, expected: WholeRun, names: tuple[str, ...], other: str
+) -> list[Judgement]:
+    """Everything named is the same in two runs, bit for bit; `other` is what the second one is."""
+    what = f"differs in its bits from that of {other}"
+    return [
+        whose(got, judge_bitwise(got.arrays[name], expected.arrays[name], output=name, what=what))
+        for name in names
+    ]
+
+
+def whose(run: WholeRun, judgement: Judgement) -> Judgement:
+    """The judgement, with the ranks that own what is wrong where those are not all of them."""
+
+    def told(finding: Finding) -> Finding:
+        if finding.bad is None or finding.output not in (*BY_ROWS, *BY_COLUMNS):
+            return finding
+        owners, cp_size = run.owners(finding.bad), len(run.said)
+        if len(owners) == cp_size:
+            return finding
+        ranks = f"rank {owners[0]}" if len(owners) == 1 else f"ranks {', '.join(map(str, owners))}"
+        words = f"{finding.message}; what is wrong belongs to {ranks} of {cp_size}"
+        return replace(finding, message=words)
+
+    return replace(judgement, findings=tuple(map(told, judgement.findings)))
 
 
 def indexer_loss(scale: float, **arguments: Any) -> tuple[Any, ...]:
@@ -87,11 +109,14 @@ def loss_and_gradients(
     }
     known |= {f"1 / {name}": 1 / value for name, value in known.items()}
     return [
-        _with_factor(
-            judge_bounded(run.arrays[name], expected[name], arithmetic, output=name),
-            run.arrays[name],
-            expected[name],
-            known,
+        whose(
+            run,
+            _with_factor(
+                judge_bounded(run.arrays[name], expected[name], arithmetic, output=name),
+                run.arrays[name],
+                expected[name],
+                known,
+            ),
         )
         for name in ("loss", *GRADIENTS)
         if name in run.arrays

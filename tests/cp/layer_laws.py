@@ -23,9 +23,13 @@ from tests.cp.laws import (
     loss_expected,
     same_bits,
     selection,
+    whose,
 )
 from tests.cp.runs import WholeRun, alone, layer_runs, require_bits
 from tests.cp.scenes import Given, LayerScene, given
+
+# What a run is held against, as a message says it.
+_UNSWAPPED, _ALONE = "the ranks without the exchange", "one rank alone"
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,10 @@ def output_in_both_modes(tried: Tried) -> list[Judgement]:
     """Everything is the same in both modes, and all that goes forward that of one rank alone."""
     tried.require_bits()
     off, swapped, whole = map(tried.run, (tried.setting, tried.swapped, tried.right))
-    return [*same_bits(swapped, off, EVERYTHING), *same_bits(swapped, whole, FORWARD)]
+    return [
+        *same_bits(swapped, off, EVERYTHING, _UNSWAPPED),
+        *same_bits(swapped, whole, FORWARD, _ALONE),
+    ]
 
 
 def sums_over_ranks(tried: Tried) -> list[Judgement]:
@@ -103,7 +110,7 @@ def other_layouts(tried: Tried) -> list[Judgement]:
     tried.require_bits()
     run = tried.run(replace(tried.setting, layout="zigzag"))
     return [
-        *same_bits(run, tried.run(tried.right), FORWARD),
+        *same_bits(run, tried.run(tried.right), FORWARD, _ALONE),
         *loss_and_gradients(run, tried.inputs, tried.arithmetic),
     ]
 
@@ -146,7 +153,8 @@ def columns_are_the_best(tried: Tried) -> list[Judgement]:
     for setting in (tried.setting, tried.swapped):
         run = tried.run(setting)
         inputs = replace(tried.inputs, q=run.arrays["q"], k=run.arrays["k"])
-        judgements.append(selection(run.arrays["indices"], inputs, tried.backend, "indices"))
+        judged = selection(run.arrays["indices"], inputs, tried.backend, "indices")
+        judgements.append(whose(run, judged))
     return judgements
 
 

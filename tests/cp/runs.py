@@ -34,11 +34,19 @@ BY_COLUMNS = ("k", "dk", "d_kv")
 class WholeRun:
     """One run of a layer: arrays by name, whole, and what every rank of the group said.
 
-    "loss" is the sum of the ranks' shares and "logged" [cp] what each rank logged.
+    "loss" is the sum of the ranks' shares and "logged" [cp] what each rank logged. `layout` says
+    which rows and columns were whose.
     """
 
     arrays: dict[str, NDArray[Any]]
     said: tuple[tuple[Said, ...], ...]
+    layout: str = "contiguous"
+
+    def owners(self, bad: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """Return the ranks that own a marked row, or column, of an array [B, S or C, ...]."""
+        owned = reference.row_layout(bad.shape[1], len(self.said), self.layout)
+        marked = np.asarray(bad.reshape(*bad.shape[:2], -1).any(axis=(0, 2)))
+        return np.flatnonzero(marked[owned].any(axis=1))
 
 
 def require(backend: Backend, *operations: str) -> None:
@@ -93,7 +101,7 @@ def _joined(runs: list[Any], setting: Setting) -> WholeRun:
             arrays[name] = np.sum(parts, axis=0, dtype=parts[0].dtype)
         else:
             arrays[name] = np.stack(parts)
-    return WholeRun(arrays, tuple(run.said for run in runs))
+    return WholeRun(arrays, tuple(run.said for run in runs), setting.layout)
 
 
 def _in_order(joined: NDArray[Any], setting: Setting) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -61,11 +61,30 @@ aborts = Aborts()
 ends_quietly = EndsQuietly()
 never_written = NeverWritten()
 
-# Attribute of this file: what it is, and the reasons the gate may give.
-LETHAL: dict[str, tuple[str, frozenset[str]]] = {
-    "endless_bisection": ("a bisection from -inf never ends (T8)", frozenset({"timeout"})),
-    "reads_outside": ("a read far outside the scores (T4)", frozenset({"crash"})),
-    "aborts": ("the process is aborted (PF7)", frozenset({"crash"})),
-    "ends_quietly": ("the process ends with status 0", frozenset({"crash"})),
-    "never_written": ("unused slots are never written (T1)", frozenset({"range", "duplicate"})),
+
+class Lethal(NamedTuple):
+    """What a fault is, the reasons the gate may give, and what stands in its message."""
+
+    what: str
+    reasons: frozenset[str]
+    says: str
+
+
+# By the attribute of this file that is the backend.
+LETHAL: dict[str, Lethal] = {
+    "endless_bisection": Lethal(
+        "a bisection from -inf never ends (T8)",
+        frozenset({"timeout"}),
+        "in select_topk",
+    ),
+    "reads_outside": Lethal(
+        "a read far outside the scores (T4)", frozenset({"crash"}), "signal SIGSEGV"
+    ),
+    "aborts": Lethal("the process is aborted (PF7)", frozenset({"crash"}), "signal SIGABRT"),
+    "ends_quietly": Lethal("the process ends with status 0", frozenset({"crash"}), "exit status 0"),
+    "never_written": Lethal(
+        "unused slots are never written (T1)",
+        frozenset({"range", "duplicate"}),
+        "an id that is no column at all",
+    ),
 }

@@ -33,7 +33,7 @@ def _tried_together(names: list[str], seed: int, report: Path) -> Iterator[Outco
     run = run_gate(report, *options)
     seconds = (time.perf_counter() - began) / len(names)
     for name in names:
-        what, reasons = LETHAL[name]
+        what, reasons, says = LETHAL[name]
         verdicts = [each for each in run.verdicts if each.backend.endswith(f":{name}")]
         failed = next((each for each in verdicts if each.verdict == "fail"), None)
         if failed is None:
@@ -49,7 +49,7 @@ def _tried_together(names: list[str], seed: int, report: Path) -> Iterator[Outco
                 failed.case,
                 failed.rule,
                 failed.reason,
-                failed.reason in reasons,
+                failed.reason in reasons and says in failed.message,
                 failed.message,
                 1,
                 seconds,

@@ -97,14 +97,19 @@ def _swap(row: planted.Swap, seed: int, directory: Path) -> Rejected:
         gate.ranked_calls._SECONDS = kept
     last = verdicts[-1]
     reason = last.reason if last.verdict == "fail" else ""
-    return Rejected(last.law, last.rule, last.case, reason, reason in row.reasons, last.message)
+    right = reason in row.reasons and row.says in last.message
+    return Rejected(last.law, last.rule, last.case, reason, right, last.message)
 
 
 def _layer(row: planted.Layer, seed: int) -> Rejected:
     tried = planted.tried(row.fault, row.scene, row.cp_size, seed=seed)
-    reasons, outputs = planted.rejected_for(row.law, tried)
-    expected = {row.reason, row.or_reason} - {""}
-    right = bool(reasons & expected) and (not row.outputs or outputs == row.outputs)
-    reason = min(reasons & expected, default=min(reasons, default=""))
-    rule = LAWS[row.law][0]
-    return Rejected(row.law, rule, f"{row.cp_size} ranks", reason, right)
+    found = planted.found_wrong(row.law, tried)
+    telling = planted.telling(row, found)
+    right = bool(telling) and (not row.outputs or {each.output for each in found} == row.outputs)
+    first = next(iter([*telling, *found]), None)
+    where = row.law, LAWS[row.law][0], f"{row.cp_size} ranks"
+    return (
+        Rejected(*where, "", False)
+        if first is None
+        else Rejected(*where, first.reason, right, first.message)
+    )

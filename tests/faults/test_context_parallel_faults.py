@@ -20,6 +20,7 @@ from gate.check import Check, Failed, Skipped
 from gate.operations import OPERATIONS
 from gate.ranks import RanksFailed
 from gate.record import Record
+from gate.rules import Finding
 from gate.scenes import scenes_of
 from gate.verdicts import Verdict
 from tests.cp import test_swap
@@ -37,24 +38,29 @@ SECONDS = 4.0
 
 
 class Swap(NamedTuple):
-    """A backend, the laws that reject it, and the reasons that they give."""
+    """A backend, the reasons for which it is rejected, and what the message says of the cause."""
 
     backend: str
     reasons: frozenset[str]
+    says: str
 
 
 SWAPS = (
-    Swap("GroupRankForGlobalRank", frozenset({"exception", "timeout"})),
-    Swap("DefaultGroup", frozenset({"exception", "timeout"})),
-    Swap("NeighbourForMirror", frozenset({"value"})),
-    Swap("FirstHalves", frozenset({"value"})),
-    Swap("ThroughFloats", frozenset({"value"})),
-    Swap("MiddleRankReturnsItsInput", frozenset({"aliased"})),
-    Swap("OneBufferForAll", frozenset({"stale_output"})),
-    Swap("HangsOnOneRank", frozenset({"timeout"})),
-    Swap("DiesOnOneRank", frozenset({"crash"})),
-    Swap("DisagreesInShape", frozenset({"crash", "shape", "timeout"})),
-)
+    # What fails is the send to a rank outside of the group, or the wait for who waits elsewhere.
+    Swap("GroupRankForGlobalRank", frozenset({"exception", "timeout"}), "rank "),
+    Swap("DefaultGroup", frozenset({"exception", "timeout"}), "rank "),
+    Swap(
+        "NeighbourForMirror", frozenset({"value"}),
+        "holds as its second half the second half of member 1, expected the second half of member",
+    ),
+    Swap("FirstHalves", frozenset({"value"}), "holds as its first half the first half of member 2"),
+    Swap("ThroughFloats", frozenset({"value"}), "what no member had"),
+    Swap("MiddleRankReturnsItsInput", frozenset({"aliased"}), "rank 1: swapped lies in the memory"),
+    Swap("OneBufferForAll", frozenset({"stale_output"}), "was changed by a later one"),
+    Swap("HangsOnOneRank", frozenset({"timeout"}), "rank 1: did not end within 4 s"),
+    Swap("DiesOnOneRank", frozenset({"crash"}), "rank 1: its process died (signal SIGABRT)"),
+    Swap("DisagreesInShape", frozenset({"crash", "shape", "timeout"}), "rank 1: "),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("row", SWAPS, ids=lambda row: row.backend)
@@ -66,6 +72,7 @@ def test_a_wrong_swap_is_rejected_like_any_wrong_operation(
     failed = {verdict.reason for verdict in verdicts if verdict.verdict == "fail"}
     assert failed
     assert failed <= row.reasons, [verdict.message for verdict in verdicts]
+    assert row.says in verdicts[-1].message
 
 
 def test_a_wrong_swap_is_told_whose_half_it_holds(tmp_path: Path) -> None:
@@ -120,12 +127,14 @@ def test_a_swap_that_tells_everyone_everything_is_rejected(tmp_path: Path) -> No
 class Layer(NamedTuple):
     """A wrong layer, the law that rejects it, one of its reasons, and the outputs that are wrong.
 
-    `hidden` names a law that it passes, on the same ranks and scene.
+    `says` stands in a message of that reason. `hidden` names a law that the layer passes, on the
+    same ranks and scene.
     """
 
     fault: str
     law: str
     reason: str
+    says: str
     outputs: frozenset[str] = frozenset()
     or_reason: str = ""
     hidden: str = ""
@@ -136,24 +145,27 @@ class Layer(NamedTuple):
 GRADIENTS = frozenset({"dq", "dk", "dw"})
 BOTH, SUMS, BEST = "output in both modes", "sums over ranks", "columns are the best"
 MICRO = "sums over micro-batches"
+CP, TWICE = "2 times the expected one = cp", "2 times the expected one"
+LAST, FIRST = "belongs to rank 1 of 2", "belongs to rank 0 of 2"
+EXCHANGED = "differs in its bits from that of the ranks without the exchange"
 
 LAYERS = (
-    Layer("LocalPositions", BOTH, "value", hidden=BEST),
-    Layer("BottomRightAlignment", BEST, "future_key", frozenset({"indices"})),
-    Layer("LocalRanges", BEST, "range", frozenset({"indices"})),
-    Layer("KeysByRank", "other layouts", "value", hidden=BOTH),
-    Layer("LossOverOwnRows", SUMS, "value", hidden=BOTH),
-    Layer("EmptyRankSkipsTheGather", SUMS, "timeout", scene=1, cp_size=8),
+    Layer("LocalPositions", BOTH, "value", LAST, hidden=BEST),
+    Layer("BottomRightAlignment", BEST, "future_key", FIRST, frozenset({"indices"})),
+    Layer("LocalRanges", BEST, "range", LAST, frozenset({"indices"})),
+    Layer("KeysByRank", "other layouts", "value", "from that of one rank alone", hidden=BOTH),
+    Layer("LossOverOwnRows", SUMS, "value", CP, hidden=BOTH),
+    Layer("EmptyRankSkipsTheGather", SUMS, "timeout", "rank 7: waited in", scene=1, cp_size=8),
     # The other ranks' reduction meets the logged loss of the empty one: their sizes differ.
-    Layer("EmptyRankCutsTheGraph", SUMS, "crash", or_reason="timeout", scene=1, cp_size=8),
-    Layer("GatherInFrontOfRepeatedWork", SUMS, "value", frozenset({"dk"}), hidden=BOTH),
-    Layer("MeanOverEachMicroBatch", MICRO, "value", hidden=SUMS),
-    Layer("OnlyTheLogIsDivided", SUMS, "value", GRADIENTS, hidden=BOTH),
-    Layer("AttachedForEachChunk", SUMS, "value", GRADIENTS, hidden=BOTH),
-    Layer("PaddingByLocalRows", SUMS, "value", hidden=BOTH, scene=1),
-    Layer("WeightsStayBehind", BOTH, "value", hidden="other layouts"),
-    Layer("ColumnsStayAway", BOTH, "value", hidden="other layouts"),
-    Layer("ReturnsNothingToTheOwners", SUMS, "value", frozenset({"dk"}), hidden=BOTH),
+    Layer("EmptyRankCutsTheGraph", SUMS, "crash", "rank ", or_reason="timeout", scene=1, cp_size=8),
+    Layer("GatherInFrontOfRepeatedWork", SUMS, "value", CP, frozenset({"dk"}), hidden=BOTH),
+    Layer("MeanOverEachMicroBatch", MICRO, "value", "the number of micro-batches", hidden=SUMS),
+    Layer("OnlyTheLogIsDivided", SUMS, "value", CP, GRADIENTS, hidden=BOTH),
+    Layer("AttachedForEachChunk", SUMS, "value", TWICE, GRADIENTS, hidden=BOTH),
+    Layer("PaddingByLocalRows", SUMS, "value", "is 0 everywhere", hidden=BOTH, scene=1),
+    Layer("WeightsStayBehind", BOTH, "value", EXCHANGED, hidden="other layouts"),
+    Layer("ColumnsStayAway", BOTH, "value", EXCHANGED, hidden="other layouts"),
+    Layer("ReturnsNothingToTheOwners", SUMS, "value", FIRST, frozenset({"dk"}), hidden=BOTH),
 )
 
 
@@ -167,21 +179,35 @@ def tried(layer: str, scene: int, cp_size: int, backend: str = "torch", seed: in
     return Tried(load(backend), setting, scene_for(SCENES[scene], cp_size), seed, "cpu")
 
 
-def rejected_for(law: str, subject: Tried) -> tuple[set[str], set[str]]:
-    """Reasons and outputs of everything that a law finds wrong."""
+def found_wrong(law: str, subject: Tried) -> list[Finding]:
+    """Everything that a law finds wrong; what happened to the ranks concerns no output."""
     try:
         judgements = LAWS[law][1](subject)
     except RanksFailed as failed:
-        return {failed.reason}, set()
-    findings = [finding for judgement in judgements for finding in judgement.findings]
-    return {f.reason for f in findings}, {f.output for f in findings}
+        return [Finding(failed.reason, str(failed))]
+    return [finding for judgement in judgements for finding in judgement.findings]
+
+
+def rejected_for(law: str, subject: Tried) -> tuple[set[str], set[str]]:
+    """Reasons and outputs of everything that a law finds wrong."""
+    findings = found_wrong(law, subject)
+    return {f.reason for f in findings}, {f.output for f in findings} - {""}
+
+
+def telling(row: Layer, found: list[Finding]) -> list[Finding]:
+    """Of all that was found, what has the fault's own reason and says what leads to its cause."""
+    return [
+        finding
+        for finding in found
+        if finding.reason in (row.reason, row.or_reason) and row.says in finding.message
+    ]
 
 
 @pytest.mark.parametrize("row", LAYERS, ids=lambda row: row.fault)
 def test_a_wrong_layer_is_rejected_for_its_own_reason(row: Layer) -> None:
-    reasons, outputs = rejected_for(row.law, tried(row.fault, row.scene, row.cp_size))
-    assert reasons & {row.reason, row.or_reason}
-    assert not row.outputs or outputs == row.outputs
+    found = found_wrong(row.law, tried(row.fault, row.scene, row.cp_size))
+    assert telling(row, found), [finding.message for finding in found]
+    assert not row.outputs or {finding.output for finding in found} == row.outputs
     if row.hidden:
         hidden = rejected_for(row.hidden, tried(row.fault, row.scene, row.cp_size))
         assert hidden == (set(), set())

@@ -31,11 +31,11 @@ class Run:
 
     def reasons(self, backend: str) -> list[str]:
         """Return what became of the checks of one backend: "pass" or the reason why not."""
-        return [
-            verdict.reason or verdict.verdict
-            for verdict in self.verdicts
-            if verdict.backend.endswith(f":{backend}")
-        ]
+        return [verdict.reason or verdict.verdict for verdict in self.of(backend)]
+
+    def of(self, backend: str) -> list[Verdict]:
+        """Return the verdicts on one backend."""
+        return [each for each in self.verdicts if each.backend.endswith(f":{backend}")]
 
 
 def run_gate(report: Path, *options: str, **environment: str) -> Run:
