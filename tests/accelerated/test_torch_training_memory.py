@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from accelerated.torch_backend import (
     attention_target,
+    candidate_set,
     indexer_kl_loss,
 )
 from gate.memory import peak_live_bytes
@@ -49,6 +51,22 @@ def test_the_dense_loss_holds_a_fraction_of_its_products() -> None:
     arguments = loss_tensors("ranges", geometry) | {"ranges": causal_ranges(geometry.rows)}
     products = geometry.rows * geometry.columns * geometry.heads * 4
     assert held(indexer_kl_loss, arguments) < products / 4
+
+
+@pytest.mark.parametrize(
+    ("slots", "elements", "step"),
+    [(8, 4, 32), (8, 32, 32), (8, 33, 16), (8, 64, 16), (64, 128, 1), (64, 129, 1), (64, 0, 32)],
+)
+def test_rows_are_worked_on_together_as_far_as_their_buffer_goes(
+    slots: int, elements: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 8192 elements; a row alone is worked on whatever it takes."""
+    monkeypatch.setattr(candidate_set, "buffer_elements", lambda device: 8192)
+    rows = 70
+    chunks = list(candidate_set.row_chunks(torch.zeros(rows, slots, dtype=torch.int32), elements))
+    assert [row for chunk in chunks for row in range(chunk.start, chunk.stop)] == list(range(rows))
+    assert {chunk.stop - chunk.start for chunk in chunks[:-1]} == {step}
+    assert step == 1 or step * slots * elements <= 8192
 
 
 def test_the_sparse_loss_holds_a_fraction_of_the_keys_that_it_gathers() -> None:

@@ -87,8 +87,8 @@ PARTS: dict[str, dict[str, str]] = {
             "gate.census gate.cost_model gate.compilation"
         ),
         "calls": (
-            "gate.backends gate.calls gate.guarded gate.memory gate.threads gate.ranks "
-            "gate.ranked_calls"
+            "gate.backends gate.calls gate.guarded gate.memory gate.threads gate.processes "
+            "gate.ranks gate.ranked_calls"
         ),
         "operations": "gate.operations",
         "scenes and cases": (
