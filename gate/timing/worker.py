@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gate.backends import Backend, BackendError, file_of, load
+from gate.timing.layout import touch_heap
 from gate.timing.side import Here
 from gate.workloads import Workload
 
@@ -136,6 +137,7 @@ def _serve_by_forks(pipe: Connection, setting: Setting, backend: Backend) -> Non
                 return
             child = os.fork()
             if child == 0:
+                touch_heap()
                 os._exit(_RENEWED if _serve(pipe, side, forked=True) else 0)
             if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != _RENEWED:
                 return

@@ -6,6 +6,9 @@ calls that are interrupted, a heavy tail. What it does on a real one is in docs/
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +25,9 @@ from gate.arithmetic import Arithmetic
 from gate.backends import Backend, wrap
 from gate.operations import Outputs
 from gate.timing.clock import Clock, Reading
+from gate.timing.elsewhere import SUITE
 from gate.timing.interval import Interval
+from gate.timing.layout import HEAP_ENVIRONMENT
 from gate.timing.results import judge_results
 from gate.timing.rounds import CALLS, MeasuredNothing, measure_round
 from gate.timing.side import Here, Side
@@ -286,3 +291,40 @@ def test_the_least_work_grows_with_the_rows(workload: Workload) -> None:
     small, large = workload.at(64), workload.at(256)
     assert large.moved > small.moved
     assert large.operations > small.operations or large.operations == small.operations == 0
+
+
+_TOUCHED = """
+import os, resource, sys
+from gate.timing.layout import touch_heap
+
+b"1" * int(sys.argv[2])
+child = os.fork()
+if child == 0:
+    if sys.argv[1] == "touched":
+        touch_heap()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    b"1" * int(sys.argv[2])
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are touched on Linux alone")
+def test_what_is_timed_in_a_fork_finds_its_pages_there() -> None:
+    """16 MiB are 4096 pages: none of them is met for the first time in the call."""
+    faults = {
+        how: int(
+            subprocess.run(
+                [sys.executable, "-c", _TOUCHED, how, str(16 << 20)],
+                env={**os.environ, **HEAP_ENVIRONMENT, "OMP_NUM_THREADS": "1"},
+                cwd=SUITE,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+        for how in ("touched", "as it is")
+    }
+    assert faults["as it is"] > 4000
+    assert faults["touched"] < 100
