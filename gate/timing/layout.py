@@ -47,7 +47,7 @@ def _deeper(levels: int, call: Callable[[], Any]) -> Any:
 HEAP_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
-    "MALLOC_TOP_PAD_": str(8 << 20),
+    "MALLOC_TOP_PAD_": str(32 << 20),
 }
 
 # Linux 5.14 and later; an older one refuses it, and pages are touched when they are needed.
