@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,13 +15,18 @@ from hypothesis import strategies as st
 import reference
 from accelerated.context_parallel import (
     LAYOUTS,
+    ContextParallel,
     chunk_pair,
     document_row_runs,
+    indexer_pass,
     positions_of,
     row_runs,
     rows_of,
 )
+from accelerated.context_parallel.messages import or_default
 from tests.reference.strategies import LAW, documents
+
+indexer_pass_module = importlib.import_module("accelerated.context_parallel.indexer_pass")
 
 pytestmark = pytest.mark.suite
 
@@ -74,7 +83,9 @@ def test_runs_name_the_rows_of_the_reference(cp_size: int, chunk: int, layout: s
     for rank in range(cp_size):
         runs = row_runs(rows, rank, cp_size, layout)
         assert _rows(runs) == expected[rank].tolist()
-        assert positions_of(runs).tolist() == expected[rank].tolist()
+        positions = positions_of(runs)
+        assert positions.dtype == torch.int64
+        assert positions.tolist() == expected[rank].tolist()
 
 
 @LAW
@@ -151,3 +162,51 @@ def test_bad_arguments_are_refused_by_name(call: object, words: str) -> None:
     assert callable(call)
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("count", [2.0, "2", None, True])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("cp_size", lambda count: chunk_pair(0, count, "zigzag")),
+        ("rank", lambda count: chunk_pair(count, 4, "zigzag")),
+        ("rows", lambda count: row_runs(count, 0, 2, "zigzag")),
+        ("documents", lambda count: document_row_runs([count], 0, 2, "zigzag")),
+    ],
+)
+def test_a_count_that_is_no_integer_is_a_type_error(
+    name: str, call: Callable[[Any], object], count: object
+) -> None:
+    with pytest.raises(TypeError, match=f"{name}: got {type(count).__name__}, expected an int"):
+        call(count)
+
+
+def test_no_group_is_refused_where_there_is_no_default_one() -> None:
+    assert not torch.distributed.is_initialized()
+    with pytest.raises(ValueError, match="group: got None, expected a group"):
+        or_default(None)
+
+
+@pytest.mark.parametrize("mode", [None, "dualchunk_p2p"])
+def test_a_kernel_is_called_without_a_graph_on_detached_tensors(
+    mode: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that asks its inputs would keep what the backward pass of nobody needs."""
+    monkeypatch.setattr(indexer_pass_module, "or_default", lambda group: group)
+    monkeypatch.setattr(indexer_pass_module, "_require_group", lambda parallel, group: 0)
+    monkeypatch.setattr(indexer_pass_module, "swap_chunks", lambda x, group: x)
+    seen = []
+
+    def kernel(
+        q: torch.Tensor, k: torch.Tensor, w: torch.Tensor, ranges: torch.Tensor, row_offset: int
+    ) -> tuple[torch.Tensor]:
+        seen.append((torch.is_grad_enabled(), q.requires_grad, k.requires_grad, w.requires_grad))
+        return (q,)
+
+    q, k, w = (
+        torch.ones(shape, requires_grad=True) for shape in ((1, 4, 1, 2), (1, 4, 2), (1, 4, 1))
+    )
+    ranges = torch.zeros(1, 4, 2, dtype=torch.int32)
+    parallel = ContextParallel(1, mqa_indexer_cp_mode=mode)
+    indexer_pass(kernel, q, k, w, ranges, parallel=parallel)
+    assert set(seen) == {(False, False, False, False)}

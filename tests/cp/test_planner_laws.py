@@ -6,10 +6,10 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from accelerated.context_parallel import Plan, plan_rows
+from accelerated.context_parallel import Plan, plan_rows, planner
 from tests.reference.strategies import LAW
 
 pytestmark = pytest.mark.suite
@@ -165,3 +165,56 @@ def test_every_way_to_share_is_tried() -> None:
         for ranks in itertools.product(range(2), repeat=5)
     )
     assert _least_possible(units, 2) == expected == 10
+
+
+@st.composite
+def surpluses(draw: st.DrawFn) -> tuple[list[int], range, int]:
+    """Work of units, a run of them that somebody owns, and an amount below the run's own work."""
+    work = draw(st.lists(st.integers(0, 9), min_size=1, max_size=12).filter(any))
+    start = draw(st.integers(0, len(work) - 1))
+    run = range(start, draw(st.integers(start + 1, len(work))))
+    total = sum(work[run.start : run.stop])
+    assume(total > 0)
+    return work, run, draw(st.integers(0, total - 1))
+
+
+def _fewest(weights: list[int], wanted: int) -> int:
+    """How many of the first weights it takes to reach an amount."""
+    sums = itertools.accumulate(weights, initial=0)
+    return next(count for count, weight in enumerate(sums) if weight >= wanted)
+
+
+def _most(weights: list[int], room: int) -> int:
+    """How many of the first weights fit."""
+    return sum(weight <= room for weight in itertools.accumulate(weights))
+
+
+@LAW
+@given(problem=surpluses())
+def test_a_rank_gives_from_the_end_where_fewer_units_weigh_its_surplus(
+    problem: tuple[list[int], range, int],
+) -> None:
+    work, run, level = problem
+    before = list(itertools.accumulate(work, initial=0))
+    own = work[run.start : run.stop]
+    surplus = sum(own) - level
+    shorter = planner._Planner(before, [run])._tail_is_shorter(run, surplus)
+    assert shorter == (_fewest(own[::-1], surplus) <= _fewest(own, surplus))
+
+
+@LAW
+@given(problem=surpluses(), room=st.integers(0, 20), from_tail=st.booleans())
+def test_a_cut_is_what_the_surplus_takes_or_what_fits(
+    problem: tuple[list[int], range, int], room: int, from_tail: bool
+) -> None:
+    work, run, level = problem
+    before = list(itertools.accumulate(work, initial=0))
+    own = work[run.start : run.stop]
+    draft = planner._Draft([run], [], [sum(own)])
+    cut = planner._Planner(before, [run])._cut(draft, 0, from_tail, level, room)
+    ordered = own[::-1] if from_tail else own
+    wanted = _fewest(ordered, sum(own) - level)
+    # What weighs nothing beside what fits may go along or stay.
+    assert sum(work[cut.start : cut.stop]) == sum(ordered[: min(wanted, _most(ordered, room))])
+    assert len(cut) <= wanted
+    assert (cut.stop == run.stop) if from_tail else (cut.start == run.start)

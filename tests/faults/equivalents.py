@@ -137,6 +137,62 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(most <= _LOG_SMALLEST)",
         "no float32 is equal to that number",
     ),
+    Equivalent(
+        "accelerated/torch_backend/masked_softmax.py",
+        "broken = ~((values.amin(-1) > -math.inf) & (values.amax(-1) < math.inf))",
+        "-1",
+        "(1)",
+        "the last of two axes",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/masked_softmax.py",
+        "return (broken & ~hidden).any(-1)",
+        "-1",
+        "(1)",
+        "the last of two axes",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/masked_softmax.py",
+        "LOWEST = torch.finfo(torch.float32).min / 4",
+        "4",
+        "(5)",
+        "any number so low gives the probability 0, and two of them still differ without overflow",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/tiles.py",
+        "bad = _by_tile(wrong.to(torch.int32), tile_rows)",
+        "torch.int32",
+        "(torch.int64)",
+        "zeros and ones that the host reads as Python's integers",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/two_walks.py",
+        "_KEPT = 4",
+        "4",
+        "(5)",
+        "one product more is kept and not formed again: the same bits, a little memory for time",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/tiles.py",
+        'return (_CPU_BYTES if device.type == "cpu" else _ACCELERATOR_BYTES) // 4',
+        '_CPU_BYTES if device.type == "cpu" else _ACCELERATOR_BYTES',
+        "(_CPU_BYTES)",
+        "only an accelerator takes the other branch, and its results are the same in smaller tiles",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/tiles.py",
+        "COLUMN_STEP = 16",
+        "16",
+        "(15)",
+        "keys no longer begin with a cache line: the same results, time alone",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/tiles.py",
+        "_CPU_BYTES = 4 << 20",
+        "4 << 20",
+        "(4 >> 20)",
+        "no room for two rows, so each is worked on alone: the same results, time alone",
+    ),
 )
 
 

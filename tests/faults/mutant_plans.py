@@ -60,9 +60,9 @@ _FEW_RANKS = "not 7"
 _CONTEXT_PARALLEL = {
     "configuration": ("configuration", "layout_laws", "passes"),
     "gather": ("layer",),
-    "indexer_pass": ("passes", "layer"),
+    "indexer_pass": ("layout_laws", "passes", "layer"),
     "layout": ("layout_laws", "passes", "layer"),
-    "messages": ("swap", "passes", "layer"),
+    "messages": ("layout_laws", "swap", "passes", "layer"),
     "planned_pass": ("layer", "passes"),
     "planner": ("planner_laws", "layer"),
     "sparse_layer": ("layer",),

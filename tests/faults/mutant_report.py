@@ -82,7 +82,8 @@ def written(trials: Sequence[Tried], *, total: int, seed: int) -> str:
 
 
 def publish(folder: Path, page: str) -> None:
-    """Write the page into a folder."""
+    """Write the page into a folder, which need not be there."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "mutants.md").write_text(page, encoding="utf-8")
 
 
