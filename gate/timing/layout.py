@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -53,17 +54,51 @@ HEAP_ENVIRONMENT = {
 # Linux 5.14 and later; an older one refuses it, and pages are touched when they are needed.
 _MADV_POPULATE_WRITE = 23
 
+# Sizes of the blocks that fill holes, each so much smaller than the one before.
+_LARGEST_HOLE, _SMALLEST_HOLE, _STEP = 4 << 20, 24, 1.15
 
-def touch_heap() -> None:
-    """Have every page of the heap in memory and this process's own, where Linux can do that.
+
+def seal_heap() -> int:
+    """Fill the holes of the heap for good, and return the address where it ends: 0 without a heap.
+
+    What is taken from the heap from now on lies beyond, so that `touch_heap` need not touch all
+    that a process has imported. A few hundred blocks, some megabytes.
+    """
+    bounds = _heap()
+    if bounds is None:
+        return 0
+    library = ctypes.CDLL(None)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.restype, library.free.argtypes = None, [ctypes.c_void_p]
+    end, size = bounds[1], float(_LARGEST_HOLE)
+    while size >= _SMALLEST_HOLE:
+        block = library.malloc(int(size))
+        if block is None or not bounds[0] <= block < end:  # no hole is left that is as large
+            library.free(block)
+            size /= _STEP
+    return end
+
+
+def touch_heap(first: int) -> None:
+    """Have every page of the heap from an address on in memory and this process's own.
 
     The first write to a page of a new fork costs as much as a microsecond of work or several, and
     how many there are in a call depends on where it lies and on what the process did before: up to
-    a third of a call's time, all of it no matter of the code that is timed.
+    a third of a call's time, all of it no matter of the code that is timed. Where Linux cannot do
+    that, pages are touched when they are needed.
     """
-    with contextlib.suppress(OSError, AttributeError):
+    bounds = _heap()
+    if bounds is not None:
+        first = max(first & -mmap.PAGESIZE, bounds[0])
+        length = ctypes.c_size_t(bounds[1] - first)
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), length, _MADV_POPULATE_WRITE)
+
+
+def _heap() -> tuple[int, int] | None:
+    """Return where the heap begins and ends; None where the system does not tell."""
+    with contextlib.suppress(OSError):
         for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
             if line.endswith("[heap]"):
-                first, last = (int(place, 16) for place in line.split()[0].split("-"))
-                size = ctypes.c_size_t(last - first)
-                ctypes.CDLL(None).madvise(ctypes.c_void_p(first), size, _MADV_POPULATE_WRITE)
+                first, last = line.split()[0].split("-")
+                return int(first, 16), int(last, 16)
+    return None

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gate.backends import Backend, BackendError, file_of, load
-from gate.timing.layout import touch_heap
+from gate.timing.layout import seal_heap, touch_heap
 from gate.timing.side import Here
 from gate.workloads import Workload
 
@@ -123,6 +123,7 @@ def _serve_by_forks(pipe: Connection, setting: Setting, backend: Backend) -> Non
     What a workload imports or sets up the first time is done once, before its first fork.
     """
     known: set[Workload] = set()
+    sealed = seal_heap()
     side = Here(setting.name, backend, setting.device)
     with contextlib.suppress(EOFError):
         while True:
@@ -137,7 +138,7 @@ def _serve_by_forks(pipe: Connection, setting: Setting, backend: Backend) -> Non
                 return
             child = os.fork()
             if child == 0:
-                touch_heap()
+                touch_heap(sealed)
                 os._exit(_RENEWED if _serve(pipe, side, forked=True) else 0)
             if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != _RENEWED:
                 return

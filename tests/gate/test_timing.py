@@ -295,15 +295,19 @@ def test_the_least_work_grows_with_the_rows(workload: Workload) -> None:
 
 _TOUCHED = """
 import os, resource, sys
-from gate.timing.layout import touch_heap
+from gate.timing.layout import seal_heap, touch_heap
 
+holes = [bytearray(4000 + 100 * number) for number in range(500)]
+del holes[::2]
+sealed = seal_heap()
 b"1" * int(sys.argv[2])
 child = os.fork()
 if child == 0:
     if sys.argv[1] == "touched":
-        touch_heap()
+        touch_heap(sealed)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     b"1" * int(sys.argv[2])
+    more = [bytearray(b"1") * (4000 + 100 * number) for number in range(100)]
     print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, flush=True)
     os._exit(0)
 os.waitpid(child, 0)
