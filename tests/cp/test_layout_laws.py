@@ -23,7 +23,6 @@ from accelerated.context_parallel import (
     row_runs,
     rows_of,
 )
-from accelerated.context_parallel.messages import or_default
 from tests.reference.strategies import LAW, documents
 
 indexer_pass_module = importlib.import_module("accelerated.context_parallel.indexer_pass")
@@ -179,12 +178,6 @@ def test_a_count_that_is_no_integer_is_a_type_error(
 ) -> None:
     with pytest.raises(TypeError, match=f"{name}: got {type(count).__name__}, expected an int"):
         call(count)
-
-
-def test_no_group_is_refused_where_there_is_no_default_one() -> None:
-    assert not torch.distributed.is_initialized()
-    with pytest.raises(ValueError, match="group: got None, expected a group"):
-        or_default(None)
 
 
 @pytest.mark.parametrize("mode", [None, "dualchunk_p2p"])

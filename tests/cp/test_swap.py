@@ -11,8 +11,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import reference
+from accelerated.context_parallel import swap_chunks
+from accelerated.context_parallel.messages import or_default
 from gate.ranks import ranks
 from gate.record import Record
 from gate.rules import Finding, Judgement, judge_bitwise
@@ -93,3 +96,11 @@ def test_odd_extents_are_refused_on_every_rank_before_anything_is_said(
             if name != "ValueError"
         )
         judged(Judgement("bitwise", TOLERANCE, findings), communication(said, [[] for _ in group]))
+
+
+@pytest.mark.suite
+def test_no_group_is_refused_where_there_is_no_default_one() -> None:
+    assert not torch.distributed.is_initialized()
+    for call in (or_default, lambda group: swap_chunks(torch.zeros(1, 2), group)):
+        with pytest.raises(ValueError, match="group: got None, expected a group"):
+            call(None)

@@ -62,7 +62,7 @@ _CONTEXT_PARALLEL = {
     "gather": ("layer",),
     "indexer_pass": ("layout_laws", "passes", "layer"),
     "layout": ("layout_laws", "passes", "layer"),
-    "messages": ("layout_laws", "swap", "passes", "layer"),
+    "messages": ("swap", "passes", "layer"),
     "planned_pass": ("layer", "passes"),
     "planner": ("planner_laws", "layer"),
     "sparse_layer": ("layer",),
