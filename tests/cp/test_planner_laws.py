@@ -202,14 +202,17 @@ def test_a_rank_gives_from_the_end_where_fewer_units_weigh_its_surplus(
     assert shorter == (_fewest(own[::-1], surplus) <= _fewest(own, surplus))
 
 
+@pytest.mark.parametrize("from_tail", [False, True])
 @LAW
-@given(problem=surpluses(), room=st.integers(0, 20), from_tail=st.booleans())
+@given(problem=surpluses(), spare=st.integers(-9, 20))
 def test_a_cut_is_what_the_surplus_takes_or_what_fits(
-    problem: tuple[list[int], range, int], room: int, from_tail: bool
+    from_tail: bool, problem: tuple[list[int], range, int], spare: int
 ) -> None:
+    """`spare` is the room beyond the surplus; more than the surplus takes is never cut."""
     work, run, level = problem
     before = list(itertools.accumulate(work, initial=0))
     own = work[run.start : run.stop]
+    room = max(sum(own) - level + spare, 0)
     draft = planner._Draft([run], [], [sum(own)])
     cut = planner._Planner(before, [run])._cut(draft, 0, from_tail, level, room)
     ordered = own[::-1] if from_tail else own

@@ -124,13 +124,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "the branch of a torch before 2.9, which the tested versions are not",
     ),
     Equivalent(
-        "accelerated/torch_backend/two_walks.py",
-        "if len(self._kept) < _KEPT:",
-        "len(self._kept) < _KEPT",
-        "(not (len(self._kept) < _KEPT))",
-        "what is not kept is computed again, the same way: time alone",
-    ),
-    Equivalent(
         "accelerated/torch_backend/attention_target.py",
         "return parts * torch.exp(mass - most).masked_fill_(most < _LOG_SMALLEST, 0.0)",
         "most < _LOG_SMALLEST",
@@ -164,34 +157,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "torch.int32",
         "(torch.int64)",
         "zeros and ones that the host reads as Python's integers",
-    ),
-    Equivalent(
-        "accelerated/torch_backend/two_walks.py",
-        "_KEPT = 4",
-        "4",
-        "(5)",
-        "one product more is kept and not formed again: the same bits, a little memory for time",
-    ),
-    Equivalent(
-        "accelerated/torch_backend/tiles.py",
-        'return (_CPU_BYTES if device.type == "cpu" else _ACCELERATOR_BYTES) // 4',
-        '_CPU_BYTES if device.type == "cpu" else _ACCELERATOR_BYTES',
-        "(_CPU_BYTES)",
-        "only an accelerator takes the other branch, and its results are the same in smaller tiles",
-    ),
-    Equivalent(
-        "accelerated/torch_backend/tiles.py",
-        "COLUMN_STEP = 16",
-        "16",
-        "(15)",
-        "keys no longer begin with a cache line: the same results, time alone",
-    ),
-    Equivalent(
-        "accelerated/torch_backend/tiles.py",
-        "_CPU_BYTES = 4 << 20",
-        "4 << 20",
-        "(4 >> 20)",
-        "no room for two rows, so each is worked on alone: the same results, time alone",
     ),
 )
 

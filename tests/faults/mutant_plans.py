@@ -51,6 +51,11 @@ _TRAINING = tuple(
 )  # fmt: skip
 _TYPES = ("tests/accelerated/test_torch_argument_types.py",)
 _NODE = ("tests/accelerated/test_torch_training_node.py",)
+_OWN_TESTS = {
+    "gather": ("tests/accelerated/test_gather_variants.py",),
+    "tiles": ("tests/accelerated/test_torch_tiles.py",),
+    "two_walks": ("tests/accelerated/test_torch_tiles.py",),
+}
 _FORWARD_FILES = {"scores", "selection", "candidates", "gather", "tiles", "arguments", "__init__"}
 _TRAINING_FILES = set(OPERATIONS) - {"scores", "selection", "candidates"}
 
@@ -89,8 +94,8 @@ def plan_for(path: str) -> Plan:
         return Plan(OPERATIONS["loss_node"], _runs(_NODE))
     forward = _FORWARD if stem in _FORWARD_FILES else ()
     training = _TRAINING if stem in _TRAINING_FILES else ()
-    gather = ("tests/accelerated/test_gather_variants.py",) if stem == "gather" else ()
-    return Plan(OPERATIONS[stem], _runs((*_TYPES, *gather, *forward, *training)))
+    own = _OWN_TESTS.get(stem, ())
+    return Plan(OPERATIONS[stem], _runs((*_TYPES, *own, *forward, *training)))
 
 
 def _runs(files: Iterable[str]) -> tuple[tuple[str, ...], ...]:
