@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import accelerated.torch_backend as backend
+from accelerated.torch_backend import scores as scoring
 from accelerated.torch_backend.tiles import ROW_TILE
 from gate.memory import peak_live_bytes
 from tests.accelerated.forward_cases import Geometry, Inputs, causal_ranges, smooth_inputs
@@ -169,6 +170,16 @@ def test_products_are_fp32_whatever_the_program_around_asked_for(
     products = [seen for seen in census.seen if seen[0] in {"mm", "bmm", "addmm", "baddbmm"}]
     assert {seen[1:] for seen in products} == {(torch.float32, ("ieee", "ieee"))}
     assert precisions() == reduced_precision == ("tf32", "bf16")
+
+
+def test_products_are_fp32_in_a_torch_that_has_one_switch_for_all(
+    reduced_precision: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 2.9 there was no precision for each backend: the module looks for the new switch."""
+    monkeypatch.setattr(scoring, "hasattr", lambda *_: False, raising=False)
+    with scoring.float32_arithmetic(torch.device("cpu")):
+        assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_float32_matmul_precision() == "medium"
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "gather_keys"])

@@ -34,6 +34,12 @@ def test_a_buffer_fits_a_cache_on_a_cpu_and_fills_an_accelerator() -> None:
         assert 4 * tiles.buffer_elements(device) >= 8 * on_cpu
 
 
+def test_what_a_selection_has_at_hand_fits_a_buffer() -> None:
+    """Scores, what is masked, ranks, ids and the marks of the chosen: six arrays at most."""
+    device = torch.device("cpu")
+    assert 0 < 6 * tiles.score_elements(device) <= tiles.buffer_elements(device)
+
+
 @pytest.mark.parametrize("count", [1, 4, 5, 9])
 def test_the_second_walk_works_out_again_what_was_not_kept(count: int) -> None:
     """Four steps are kept, each as large as a buffer, and let go when the second walk is over."""
@@ -42,7 +48,7 @@ def test_the_second_walk_works_out_again_what_was_not_kept(count: int) -> None:
 
     def compute(step: slice) -> int:
         computed.append(step)
-        return step.start
+        return int(step.start)
 
     walks = two_walks.TwoWalks(steps, compute)
     for _ in range(2):

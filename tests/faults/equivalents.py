@@ -96,13 +96,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "every use comes after a tile was loaded, which sets it",
     ),
     Equivalent(
-        "accelerated/torch_backend/tiles.py",
-        "return buffer_elements(device) // 6",
-        "6",
-        "(5)",
-        "a share of the memory budget: more rows at once, the same results",
-    ),
-    Equivalent(
         "accelerated/torch_backend/indexer_loss.py",
         "mass = teacher.sum(-1, keepdim=True)",
         "-1",
@@ -115,13 +108,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "1",
         "(2)",
         "no batch item has either number",
-    ),
-    Equivalent(
-        "accelerated/torch_backend/scores.py",
-        'torch.set_float32_matmul_precision("highest")',
-        'torch.set_float32_matmul_precision("highest")',
-        "pass",
-        "the branch of a torch before 2.9, which the tested versions are not",
     ),
     Equivalent(
         "accelerated/torch_backend/attention_target.py",
