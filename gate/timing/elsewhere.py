@@ -54,7 +54,12 @@ class Elsewhere:
 
     def __init__(self, setting: Setting, seconds: float = 60.0) -> None:
         self.name = setting.name
+        self._setting = setting
         self._seconds = seconds
+        self._start()
+
+    def _start(self) -> None:
+        setting = self._setting
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
         self._pipe, theirs = Pipe()
         self._process = subprocess.Popen(
@@ -89,6 +94,12 @@ class Elsewhere:
             self._send("leave")
         self._started = True
         self._send("renew", workload)
+
+    def restart(self) -> bool:
+        """End the process and start another one, which is waited for when it is needed."""
+        self.close()
+        self._start()
+        return True
 
     def time(self, workload: Workload, seed: int) -> Reading:
         """Run the workload once on fresh inputs made from the seed, and say what it took."""

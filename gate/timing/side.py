@@ -23,6 +23,9 @@ class Side(Protocol):
     def renew(self, workload: Workload) -> None:
         """Start over in fresh memory, where that is possible, to time this workload next."""
 
+    def restart(self) -> bool:
+        """Become another process, with nothing left of this one; False for a side that is none."""
+
     def time(self, workload: Workload, seed: int) -> Reading:
         """Run the workload once on fresh inputs made from the seed, and say what it took."""
 
@@ -45,6 +48,10 @@ class Here:
     def renew(self, workload: Workload) -> None:
         """Forget the last results: this process stays what it is."""
         self._last = None
+
+    def restart(self) -> bool:
+        """Return False: this process stays what it is."""
+        return False
 
     def time(self, workload: Workload, seed: int) -> Reading:
         """Run the workload once on fresh inputs made from the seed, and say what it took."""
