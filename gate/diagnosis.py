@@ -47,10 +47,7 @@ class Evidence:
 
 def explain(evidence: Evidence) -> list[str]:
     """Return what is known about where the bad elements are and what that usually means."""
-    known = [line for pattern in PATTERNS for line in (pattern(evidence),) if line]
-    if constant_factor(evidence) is None:  # else the cause is known
-        known += [line for line in (_everything(evidence),) if line]
-    return known
+    return [line for pattern in PATTERNS for line in (pattern(evidence),) if line]
 
 
 def extent(evidence: Evidence, bad: NDArray[np.bool_]) -> str:
@@ -268,6 +265,8 @@ def _everything(evidence: Evidence) -> str | None:
         return None
     if evidence.axes.startswith("G"):
         return None  # bits that ranks exchange have no formula
+    if constant_factor(evidence) is not None:
+        return None  # that is the cause
     bad = _of_numbers(evidence, bad)
     if bad.size >= 16 and bad.mean() > 0.5:
         return (
@@ -291,4 +290,5 @@ PATTERNS: tuple[Callable[[Evidence], str | None], ...] = (
     _tiles("C", "column"),
     _tiles("E", "channel"),
     _scattered_few,
+    _everything,
 )

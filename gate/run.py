@@ -166,7 +166,7 @@ class Reporter:
 
         Gives up where workers die before a check of theirs ends: the next one would die too.
         """
-        self.how_ended = _how_it_ended(node)
+        self.how_ended = "" if error is None else _how_it_ended(node)
         self.futile_restarts += error is not None
         if self.futile_restarts > FUTILE_RESTARTS:
             pytest.exit(

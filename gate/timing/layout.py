@@ -79,19 +79,21 @@ def seal_heap() -> int:
     return end
 
 
-def touch_heap(first: int) -> None:
+def touch_heap(first: int) -> bool:
     """Have every page of the heap from an address on in memory and this process's own.
 
     The first write to a page of a new fork costs as much as a microsecond of work or several, and
     how many there are in a call depends on where it lies and on what the process did before: up to
-    a third of a call's time, all of it no matter of the code that is timed. Where Linux cannot do
-    that, pages are touched when they are needed.
+    a third of a call's time, all of it no matter of the code that is timed. Where the system cannot
+    do that, pages are touched when they are needed, and the answer is False.
     """
     bounds = _heap()
-    if bounds is not None:
-        first = max(first & -mmap.PAGESIZE, bounds[0])
-        length = ctypes.c_size_t(bounds[1] - first)
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), length, _MADV_POPULATE_WRITE)
+    if bounds is None:
+        return False
+    first = max(first & -mmap.PAGESIZE, bounds[0])
+    length = ctypes.c_size_t(bounds[1] - first)
+    refused = ctypes.CDLL(None).madvise(ctypes.c_void_p(first), length, _MADV_POPULATE_WRITE)
+    return not refused
 
 
 def _heap() -> tuple[int, int] | None:

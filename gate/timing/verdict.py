@@ -9,8 +9,8 @@ The question is asked several times, each time with an interval so wide that all
 together are wrong in one case of a hundred where the true ratio is the margin itself.
 
 Where a process and what it has loaded happen to lie can be worth as much as the margin for all its
-life. Slower is therefore said twice: after the first time all sides become new processes, and what
-those say counts.
+life. What fails is therefore asked twice: after the first time all sides become new processes, and
+what those say counts.
 
 A third side, the control, runs the base's code once more. What is judged is the head against the
 mean of both. The control can only forbid: where it and the base come out unlike, nothing is said of
@@ -132,7 +132,8 @@ def compare(
         return _asked(sides, workload, seeds, seed, began + budget, now)
 
     first = asked()
-    if first.steady and first.slower and all(side.restart() for side in sides):
+    accused = first.steady is False or (first.steady and first.slower)
+    if accused and all(side.restart() for side in sides):
         # Where there is no time left to ask again, the answer stands.
         with contextlib.suppress(Inconclusive):
             return asked()

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import accelerated.torch_backend as backend
 from accelerated.torch_backend import scores as scoring
-from accelerated.torch_backend.tiles import ROW_TILE
+from accelerated.torch_backend.tiles import ROW_TILE, score_elements
 from gate.memory import peak_live_bytes
 from tests.accelerated.forward_cases import Geometry, Inputs, causal_ranges, smooth_inputs
 
@@ -180,6 +180,36 @@ def test_products_are_fp32_in_a_torch_that_has_one_switch_for_all(
     with scoring.float32_arithmetic(torch.device("cpu")):
         assert torch.get_float32_matmul_precision() == "highest"
     assert torch.get_float32_matmul_precision() == "medium"
+
+
+def test_a_selection_holds_less_than_four_arrays_of_what_is_selected_from_at_once() -> None:
+    """All beside the results, counted in arrays of four bytes an element."""
+    rows, columns, topk = 1024, 4096, 64
+    scores = torch.randn(1, rows, columns, generator=torch.Generator().manual_seed(0))
+    ranges = torch.tensor([[[0, columns]] * rows], dtype=torch.int32)
+    held = peak_live_bytes(lambda: backend.select_topk(scores, ranges, topk)) - 4 * rows * topk
+    assert held < 4 * 4 * score_elements(scores.device)
+
+
+def test_empty_slots_of_a_block_table_cost_no_columns() -> None:
+    """Few blocks in a wide table: what is held grows as the table, not as its columns would."""
+    rows, columns, size = 64, 512, 16
+    inputs = {
+        "q": torch.randn(1, rows, 2, 8),
+        "k": torch.randn(1, columns, 8),
+        "w": torch.randn(1, rows, 2),
+        "ranges": torch.tensor([[[0, columns]] * rows], dtype=torch.int32),
+    }
+
+    def held(slots: int) -> int:
+        blocks = torch.full((1, rows, slots), -1, dtype=torch.int32)
+        blocks[..., :3] = torch.tensor([1, 3, 5], dtype=torch.int32)
+        return peak_live_bytes(
+            lambda: backend.candidate_topk(**inputs, blocks=blocks, topk=8, block_size=size)
+        )
+
+    few, many = 4, 2000
+    assert held(many) - held(few) < 4 * 4 * rows * (many - few)
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "gather_keys"])

@@ -26,18 +26,8 @@ def test_a_buffer_fits_a_cache_on_a_cpu_and_fills_an_accelerator() -> None:
     """Megabytes on the one, and much more on the other, whichever accelerator it is."""
     on_cpu = 4 * tiles.buffer_elements(torch.device("cpu"))
     assert 1 << 20 <= on_cpu <= 32 << 20
-    for kind in ("cuda", "npu", "xpu"):
-        try:
-            device = torch.device(kind)
-        except RuntimeError:  # a kind that this torch does not know
-            continue
-        assert 4 * tiles.buffer_elements(device) >= 8 * on_cpu
-
-
-def test_what_a_selection_has_at_hand_fits_a_buffer() -> None:
-    """Scores, what is masked, ranks, ids and the marks of the chosen: six arrays at most."""
-    device = torch.device("cpu")
-    assert 0 < 6 * tiles.score_elements(device) <= tiles.buffer_elements(device)
+    for kind in ("cuda", "xpu"):
+        assert 4 * tiles.buffer_elements(torch.device(kind)) >= 8 * on_cpu
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 9])

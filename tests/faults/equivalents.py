@@ -54,13 +54,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "-1 reads the last key, which is masked afterwards; ids past the keys are refused on a CPU",
     ),
     Equivalent(
-        "accelerated/torch_backend/candidates.py",
-        "chosen = chosen_ids(listed, ids, min(blocks.shape[1], len(ids)))",
-        "min",
-        "(max)",
-        "more slots stay empty than need to be; the results are the same",
-    ),
-    Equivalent(
         "reference/attention_target.py",
         "sink = sink.astype(np.float64)",
         "sink = sink.astype(np.float64)",
@@ -73,6 +66,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "False",
         "(True)",
         "only the smallest of the values and how many equal it are read, in no order",
+    ),
+    Equivalent(
+        "accelerated/torch_backend/tiles.py",
+        "return buffer_elements(device) // 6",
+        "6",
+        "(5)",
+        "a share of the memory budget, which a selection keeps within either way: the same results",
     ),
     Equivalent(
         "accelerated/torch_backend/selection.py",
