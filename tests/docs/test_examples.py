@@ -10,7 +10,7 @@ import pytest
 from gate import budgets, replay
 from gate.backends import load
 from gate.census import judge_census
-from gate.check import checks_of
+from gate.check import Check, Failed, checks_of
 from gate.laws import LAWS
 from gate.operations import OPERATIONS
 from gate.scenes import scenes_of
@@ -105,6 +105,24 @@ def test_the_page_shows_the_whole_example() -> None:
 def test_the_example_is_short() -> None:
     code = [line for line in EXAMPLE.read_text(encoding="utf-8").splitlines() if line]
     assert len(code) <= 40
+
+
+def test_the_readme_shows_the_message_of_a_scale_that_is_applied_twice(tmp_path: Path) -> None:
+    """The last digits of the worst element are the machine's; the rest of the message is not."""
+    kernel = kernel_of("README.md", tmp_path)
+    code = (
+        kernel.read_text(encoding="utf-8").replace(".bfloat16()", "").replace("bfloat16", "float32")
+    )
+    kernel.write_text(code.replace("return scores", "return scores * 32**-0.5"), encoding="utf-8")
+    operation = OPERATIONS["indexer_scores"]
+    check = Check(load(str(kernel)), operation, "values", "three odd documents", 0, "cpu", tmp_path)
+    with pytest.raises(Failed):
+        check.hold()
+    assert check.verdict is not None
+    shown = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    for line in check.verdict.message.splitlines():
+        if not line.strip().startswith(("worst:", "replay:")):
+            assert " ".join(line.split()) in shown
 
 
 def test_the_page_shows_the_message_of_the_wrong_kernel() -> None:

@@ -68,13 +68,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "only the smallest of the values and how many equal it are read, in no order",
     ),
     Equivalent(
-        "accelerated/torch_backend/tiles.py",
-        "return buffer_elements(device) // 6",
-        "6",
-        "(5)",
-        "a share of the memory budget, which a selection keeps within either way: the same results",
-    ),
-    Equivalent(
         "accelerated/torch_backend/selection.py",
         "return (ranked > edge) | (level & (level.cumsum(-1, dtype=torch.int32) <= free))",
         "torch.int32",

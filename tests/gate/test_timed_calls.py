@@ -154,7 +154,7 @@ def test_sleep_is_time_of_the_call_itself() -> None:
     reading, result = Clock().time(doze)
     assert result == 7
     assert reading.own <= reading.elapsed
-    # A wait for a core that is counted twice takes off a little; sleep taken off would leave nothing.
+    # A wait for a core that is counted twice takes off a little, sleep taken off all of it.
     assert reading.own > 0.05 / 2
 
 
